@@ -7,9 +7,8 @@
 Names are loaded when they are first used: `import parity` costs nothing. docs/api.md describes them.
 """
 
-from importlib import import_module
-
 from parity._version import __version__
+from parity.lazily import attributes
 
 TYPE_CHECKING = False  # as in typing, which takes a while to import
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ _HOMES = {
     "report.write": ("write_report",),
     "store": ("Store",),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Capture",
@@ -56,12 +54,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"parity.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

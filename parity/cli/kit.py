@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from parity._version import __version__
-from parity.cli.output import command_said, say
+from parity.cli.output import command_said, say, versions_here
 from parity.cli.speaking import OneOf
 from parity.errors import ExitCode
 from parity.messages import message
@@ -128,7 +126,7 @@ def compare_result(path: Path, model: Path | None, policy_file: Path | None, db:
             store,
             Nothing(result.failed),
             command=command,
-            versions={"parity": __version__, "python": platform.python_version()},
+            versions=versions_here(),
             say=say,
         )
         close_result(result, outcome)

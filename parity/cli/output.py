@@ -128,6 +128,13 @@ def command_said() -> str:
     return shlex.join(["parity", *command_words(sys.argv[1:])])
 
 
+def versions_here() -> dict[str, str]:
+    """What made a run."""
+    import platform
+
+    return {"parity": __version__, "python": platform.python_version()}
+
+
 def show_error(error: ParityError) -> None:
     say(message("cli.error", "error: {what}", what=error.message))
     if error.hint is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from dataclasses import replace
 from functools import partial
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from parity._version import __version__
 from parity.cli.config import OPTIONS as HOST_OPTIONS
 from parity.cli.config import hosts_of
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, plan_options
-from parity.cli.output import command_said, say
+from parity.cli.output import command_said, say, versions_here
 from parity.cli.rehearsing import rehearse_option, rehearsed
 from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
 from parity.cli.speaking import Misused
@@ -111,7 +109,7 @@ def run(
                 store,
                 runner,
                 command=command_said(),
-                versions={"parity": __version__, "python": platform.python_version()},
+                versions=versions_here(),
                 say=say,
             )
         several = len(plan.arms) > 2 or plan.rounds > 1  # an experiment: the row of each arm as well

@@ -16,7 +16,7 @@ from parity.language import render
 from parity.messages import message
 
 if TYPE_CHECKING:
-    from parity.store import ArmRow, FindingRow, RunRow, Store
+    from parity.store import ArmRow, RunRow, Store
 
 
 @click.group()
@@ -196,23 +196,6 @@ def _arm_json(arm: ArmRow, classes: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _finding_json(row: FindingRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "arm": row.arm,
-        "request": row.request,
-        "round": row.round,
-        "sample": row.sample,
-        "kind": row.kind,
-        "severity": row.severity,
-        "position": row.position,
-        "length": row.length,
-        "state": str(row.state),
-        "fingerprint": row.fingerprint,
-        "evidence": dict(row.evidence),
-    }
-
-
 def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
     from parity.store.plans import column_of
     from parity.view import next_commands, of_store
@@ -224,6 +207,6 @@ def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
         "next": [one.to_json() for one in next_commands(of_store(store, run.id, limit=1))],
         "counts": {count.kind: count.findings for count in store.counts_by_kind(run.id)},
         "arms": [_arm_json(arm, store.count_classes(run.id, arm.name)) for arm in arms],
-        "findings": [_finding_json(row) for row in rows],
+        "findings": [{"id": row.id, "state": str(row.state), **row.to_json()} for row in rows],
         "plan": column_of(run.plan, run.score_files),
     }

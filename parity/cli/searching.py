@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from parity._version import __version__
 from parity.cli.config import HostOptions, host_options
 from parity.cli.gathering import gathered
-from parity.cli.output import command_said, say
+from parity.cli.output import command_said, say, versions_here
 from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
 from parity.messages import message
 
@@ -204,7 +202,7 @@ def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callab
                 store,
                 runner,
                 command=command,
-                versions={"parity": __version__, "python": platform.python_version()},
+                versions=versions_here(),
                 say=say,
             )
         return outcome.run_id, outcome.verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections import deque
 from dataclasses import replace
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity._version import __version__
 from parity.cli.endpoints import REPLAY, own_arms
 from parity.cli.options import PlanOptions, plan_options
-from parity.cli.output import command_said, emit_json, say
+from parity.cli.output import command_said, emit_json, say, versions_here
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
 from parity.cli.shared import database_option, json_option
@@ -168,7 +166,7 @@ def watch(
                     store,
                     runner,
                     command=command_said(),
-                    versions={"parity": __version__, "python": platform.python_version()},
+                    versions=versions_here(),
                     say=say,
                     alpha=spent(DEFAULT_ALPHA, number),
                 )

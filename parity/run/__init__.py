@@ -20,9 +20,9 @@ has ended.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from parity.lazily import attributes
 from parity.run.adapters import backend_names, is_installed_engine, load_backend, starts_an_engine
 from parity.run.backend import (
     Answering,
@@ -52,15 +52,11 @@ if TYPE_CHECKING:
     from parity.run.session import ArmSession, run_arm
 
 # Loaded when they are first used: what only compares or shows needs the names of backends and starts nothing.
-_HOME = {
-    "ArmSession": "session",
-    "Interrupted": "failures",
-    "PlainProgress": "display",
-    "RefusedFile": "resume",
-    "Timeouts": "failures",
-    "progress": "display",
-    "put_aside": "resume",
-    "run_arm": "session",
+_HOMES = {
+    "display": ("PlainProgress", "progress"),
+    "failures": ("Interrupted", "Timeouts"),
+    "resume": ("RefusedFile", "put_aside"),
+    "session": ("ArmSession", "run_arm"),
 }
 
 __all__ = [
@@ -101,9 +97,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"parity.run.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = attributes(__name__, _HOMES)

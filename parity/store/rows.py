@@ -199,6 +199,11 @@ class FindingRow(Struct, frozen=True):
     def why(self) -> Message:
         return self.facts.why
 
+    def to_json(self) -> dict[str, Json]:
+        """What was found and where, as exports have it."""
+        names = ("arm", "request", "round", "sample", "kind", "severity", "position", "length", "fingerprint")
+        return {**{name: getattr(self, name) for name in names}, "evidence": dict(self.evidence)}
+
     @property
     def key(self) -> Key:
         return Key(self.request, self.round, self.sample)

@@ -12,8 +12,9 @@ single lines and completions, which a screen shows without waiting for all of a 
 Names are loaded when they are first used: some bring the comparison along, for which no list of runs should wait.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from parity.lazily import attributes
 
 if TYPE_CHECKING:
     from parity.view.arm import CONTROL, SHORT, ArmView, Figures, KindRate
@@ -33,7 +34,6 @@ _HOMES = {
     "run": ("LOOKED_AT", "Output", "Run", "RunView"),
     "stored": ("of_store",),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CONTROL",
@@ -54,9 +54,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"parity.view.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = attributes(__name__, _HOMES)

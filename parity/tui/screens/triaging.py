@@ -248,20 +248,7 @@ class TriageScreen(ParityScreen):
 
 def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
     """A finding with its triage, as it is exported."""
-    return {
-        "run": row.run,
-        "arm": row.arm,
-        "request": row.request,
-        "round": row.round,
-        "sample": row.sample,
-        "kind": row.kind,
-        "severity": row.severity,
-        "position": row.position,
-        "length": row.length,
-        "fingerprint": row.fingerprint,
-        "evidence": dict(row.evidence),
-        "triage": store.triage(row.fingerprint).to_json(),
-    }
+    return {"run": row.run, **row.to_json(), "triage": store.triage(row.fingerprint).to_json()}
 
 
 def step_said(store: Browser, run: str, step: TriageStep) -> Message:
