@@ -15,6 +15,10 @@ MAX_BYTES: Final = 1 << 30
 """Of a file that is read whole, where nothing smaller is asked for: a plan of 100,000 prompts has some 300 MB."""
 
 
+READ_AT_ONCE = 1 << 18
+"""Bytes asked of the system at once: records of some 50 KB are put together of many pieces otherwise."""
+
+
 def open_regular(path: Path) -> IO[bytes]:
     """The file at `path`, open for reading bytes. Raises OSError, for what is no regular file as well."""
     if "\0" in str(path):  # of a database, or of JSON
@@ -26,7 +30,7 @@ def open_regular(path: Path) -> IO[bytes]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is a pipe or a device, no file", str(path))
-        return os.fdopen(handle, "rb")
+        return os.fdopen(handle, "rb", READ_AT_ONCE)
     except BaseException:
         os.close(handle)
         raise

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parity.capture.columns import Columns
 from parity.capture.fields import shown, take
 from parity.capture.lines import Report
 from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
@@ -30,6 +31,8 @@ class Assembler:
     score_lines: dict[ScoreKey, int] = field(default_factory=dict)
     counters: Mapping[str, Json] | None = None
     footer_line: int | None = None
+    columns: Columns | None = None
+    """For a reader that wants a whole capture: until then, completions have no tokens."""
 
     def add(self, line: int, record: Any) -> None:
         if not isinstance(record, dict):
@@ -81,7 +84,9 @@ class Assembler:
 
     def _completion(self, line: int, completion: Completion) -> None:
         first = self.completions.setdefault(completion.key, completion)
-        if first is not completion:
+        if first is completion and self.columns is not None:
+            self.columns.take(completion)
+        elif first is not completion:
             self.report(
                 line,
                 message(
@@ -144,4 +149,7 @@ class Assembler:
 
     def capture(self) -> Capture:
         assert self.header is not None
-        return Capture(self.header, self.completions, self.scores, self.counters, self.source)
+        capture = Capture(self.header, self.completions, self.scores, self.counters, self.source)
+        if self.columns is not None:
+            self.columns.give(capture)
+        return capture

@@ -75,6 +75,8 @@ def encode_token_ids(token_ids: TokenIds) -> Json:
 
 def decode_token_ids(value: Any, name: str = "token_ids") -> TokenIds:
     """Token ids from a JSON list or from the compact form, as int64 of shape (T,)."""
+    if isinstance(value, np.ndarray):
+        return value
     if isinstance(value, dict):
         try:
             raw = base64.b64decode(value["int32"], validate=True)
@@ -123,6 +125,8 @@ def _odd_token_ids(value: list[Any], name: str) -> TokenIds:
 
 
 def logprobs_of(value: Any) -> TopLogprobs:
+    if isinstance(value, TopLogprobs):
+        return value
     if not isinstance(value, list):
         raise Malformed(
             message(

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.checksum import hint_for
+from parity.capture.columns import Columns
 from parity.capture.lines import CUT_OFF, is_record, lines_of, no_cycle_search
 from parity.capture.problems import CaptureError
 from parity.messages import Message, message
@@ -37,7 +38,7 @@ def read_capture(path: str | Path, *, partial: bool = False) -> Capture:
             fail(line, what)
 
     report = tolerate if partial else fail
-    assembler = Assembler(fail, source=str(path))
+    assembler = Assembler(fail, source=str(path), columns=Columns())
     line = 0
     for line, record in lines_of(path, report):
         assembler.add(line, record)

@@ -66,9 +66,15 @@ class TopLogprobs:
         except TypeError:
             check_shape(length, width, len(pairs))
             return TopLogprobs._with_nulls(entries, width)
+        return TopLogprobs.from_numbers(numbers, widths)
+
+    @staticmethod
+    def from_numbers(numbers: npt.NDArray[np.float64], widths: npt.NDArray[np.int64]) -> TopLogprobs:
+        """From token ids and logprobs in turn, of lists with so many entries each. Raises ValueError."""
+        length, width = len(widths), int(widths.max(initial=0))
         if not (np.abs(numbers[::2]) < 2**63).all():
             raise ValueError("a token id is null or not a number")
-        check_shape(length, width, len(pairs))
+        check_shape(length, width, len(numbers) // 2)
         shape = (length, width)
         if (widths == width).all():
             return TopLogprobs(numbers[::2].astype(np.int64).reshape(shape), numbers[1::2].copy().reshape(shape))
