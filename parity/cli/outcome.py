@@ -29,6 +29,6 @@ def show_outcome(outcome: Outcome, store: Store, policy: Policy | None, *, as_js
         from parity.view import LOOKED_AT, of_store
 
         screen, view = console(), of_store(store, outcome.run_id, limit=LOOKED_AT)
-        table = partial(table_text.print_table, screen, view) if several else None
+        table = partial(table_text.print_table, screen, view, notes=False) if several else None
         print_summary(screen, view, table, brief=True)
     return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)

@@ -33,14 +33,14 @@ ARM: Final = message("table.arm", "arm")
 BASE: Final = message("table.base", "base")
 
 
-def print_table(console: Console, view: RunView) -> None:
-    """The whole table; readable at 80 columns, in a pipe, and without colours."""
+def print_table(console: Console, view: RunView, *, notes: bool = True) -> None:
+    """The whole table; readable at 80 columns, in a pipe, and without colours. `notes`: those of the comparison too."""
     _wrapped(console, view.question)
     rows = [(visible(row.name), _cells(row)) for row in view.arms]
     print_arms(console, render(ARM), [render(name) for name in COLUMNS], rows)
     for row in view.arms:
         console.print(Text(visible(row.name), style="bold"), soft_wrap=True)
-        for detail in details(row):
+        for detail in details(row, notes=notes):
             _wrapped(console, detail, indent="  ")
     for output in view.outputs:
         console.print(Text(clip(visible(render(_output(output))), console.width - 1)), soft_wrap=True)
@@ -77,7 +77,7 @@ def _speed(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def details(row: ArmView) -> Iterator[Message | str]:
+def details(row: ArmView, *, notes: bool = True) -> Iterator[Message | str]:
     """What has no column: settings, how completions ended, kinds with intervals, the batch, notes."""
     ended = [f"{reason} {times:,}" for reason, times in row.stops.items()]
     if ended:
@@ -110,7 +110,8 @@ def details(row: ArmView) -> Iterator[Message | str]:
         )
     if row.batch:
         yield batch_words(row)
-    yield from (note.removeprefix(f"{row.name}: ") if isinstance(note, str) else note for note in row.remarks)
+    remarks = row.remarks if notes else row.own_remarks
+    yield from (note.removeprefix(f"{row.name}: ") if isinstance(note, str) else note for note in remarks)
 
 
 def _corrupt_rate(row: ArmView, low: float, high: float) -> Message:

@@ -294,7 +294,12 @@ class ArmView:
 
     @cached_property
     def remarks(self) -> tuple[Message | str, ...]:
-        """What stands beside its row: why it failed, what is missing, the notes of the comparison."""
+        """What stands beside its row: what is remarkable of it, and the notes of the comparison."""
+        return (*self.own_remarks, *self.notes)
+
+    @cached_property
+    def own_remarks(self) -> tuple[Message | str, ...]:
+        """Why it failed, and what is missing."""
         found: list[Message | str] = [str(self.message).splitlines()[0]] if self.message else []  # a log may follow
         if self.needle is not None:
             name, same, others = self.needle
@@ -326,4 +331,4 @@ class ArmView:
                     changed=changed,
                 )
             )
-        return (*found, *self.notes)
+        return tuple(found)

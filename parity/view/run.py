@@ -231,12 +231,16 @@ class RunView:
 
     @property
     def notes(self) -> list[Message]:
+        """Each once, with the arms that it is about."""
         others = [arm for arm in self.arms if not arm.is_baseline]
+        arms_of: dict[str, tuple[Message, list[str]]] = {}
+        for arm in others:
+            for note in arm.notes:
+                if note.id != PROVES:
+                    arms_of.setdefault(str(note), (note, []))[1].append(arm.name)
         return self.emulated + [
-            message("view.of_arm", "{arm}: {note}", arm=arm.name, note=note) if len(others) > 1 else note
-            for arm in others
-            for note in arm.notes
-            if note.id != PROVES
+            message("view.of_arm", "{arm}: {note}", arm=names, note=note) if len(others) > 1 else note
+            for note, names in arms_of.values()
         ]
 
     @property

@@ -16,6 +16,7 @@ from rich.console import Console
 from parity.api import compare
 from parity.comparator.inputs.resolved import remarks
 from parity.language import render
+from parity.messages import verbatim
 from parity.records.emulated import proves
 from parity.report.format import Wanted
 from parity.report.formats.github import step_summary
@@ -24,6 +25,7 @@ from parity.report.formats.json import json_report
 from parity.report.formats.junit import junit_xml
 from parity.report.formats.md import bug_reports
 from parity.report.formats.sarif import sarif_log
+from parity.report.table_text import print_table
 from parity.report.terminal import print_summary
 from parity.report.texts import Texts
 from parity.view import RunView
@@ -99,3 +101,16 @@ def test_it_is_said_once_for_all_arms() -> None:
     arms = [replace(arm_case(name), environment=MARK, notes=(proves(BASE, name),)) for name in (MTP, "cpu/k1")]
     view = make_case(arms=[arm_case(BASE), *arms])
     assert list(map(str, view.notes)) == [str(proves(*(arm.name for arm in arms)))]
+
+
+def test_what_holds_for_several_arms_is_said_once() -> None:
+    same, own = verbatim("the arms ran other versions"), verbatim("of one alone")
+    arms = [replace(arm_case(MTP), notes=(same,)), replace(arm_case("cpu/k1"), notes=(own, same))]
+    said = _terminal(view := make_case(arms=[arm_case(BASE), *arms]))
+    assert said.count(str(same)) == 1
+    assert list(map(str, view.notes)) == [f"{MTP}, cpu/k1: {same}", f"cpu/k1: {own}"]
+    out = io.StringIO()
+    print_table(Console(file=out, width=200, no_color=True), view, notes=False)
+    assert str(same) not in out.getvalue()
+    print_table(Console(file=out, width=200, no_color=True), view)
+    assert out.getvalue().count(str(same)) == 2
