@@ -36,8 +36,11 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def workflow() -> dict[Any, Any]:
-    loaded: dict[Any, Any] = yaml.safe_load(text_of(".github/workflows/ci.yml"))
+WORKFLOWS = sorted(path.name for path in (ROOT / ".github" / "workflows").iterdir())
+
+
+def workflow(name: str = "ci.yml") -> dict[Any, Any]:
+    loaded: dict[Any, Any] = yaml.safe_load(text_of(f".github/workflows/{name}"))
     return loaded
 
 
@@ -51,16 +54,27 @@ def test_the_workflow_runs_everything_on_linux_and_the_rest_elsewhere() -> None:
     assert engine_free["steps"][-1]["run"] == 'python -m pytest -m "not engine"'
 
 
-def test_the_workflow_has_what_github_asks_for() -> None:
-    loaded = workflow()
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_has_what_github_asks_for(name: str) -> None:
+    loaded = workflow(name)
     assert loaded[True], "`on:`, which YAML reads as true"
+    assert loaded["permissions"] == {"contents": "read"}, "a job that writes says so itself"
     for job in loaded["jobs"].values():
         assert job["timeout-minutes"]
         for step in job["steps"]:
             assert ("run" in step) != ("uses" in step)
-            assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step["uses"])
-    (cached,) = re.findall(r"hashFiles\('([^']+)'\)", text_of(".github/workflows/ci.yml"))
-    assert list(ROOT.glob(cached))
+            assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w/-]+@(v\d+|release/v\d+)", step["uses"])
+    for cached in re.findall(r"hashFiles\('([^']+)'\)", text_of(f".github/workflows/{name}")):
+        assert list(ROOT.glob(cached))
+
+
+def test_a_release_is_built_tried_everywhere_and_signed() -> None:
+    build, tried, publish = workflow("release.yml")["jobs"].values()
+    assert any(step.get("run") == "make dist" for step in build["steps"])
+    assert {system.split("-")[0] for system in tried["strategy"]["matrix"]["os"]} == {"ubuntu", "macos", "windows"}
+    used = [step["uses"].split("@")[0] for step in publish["steps"] if "uses" in step]
+    assert used.index("actions/attest-build-provenance") < used.index("pypa/gh-action-pypi-publish")
+    assert publish["permissions"] == {"contents": "write", "id-token": "write", "attestations": "write"}
 
 
 def test_the_hooks_are_the_commands_of_make_check() -> None:
