@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -235,15 +235,14 @@ class Browser(AcrossRuns):
         )
         return self._findings_by_id([row["id"] for row in rows])
 
-    def fingerprints(self, ids: Sequence[int]) -> list[str]:
-        """The names that triage belongs to, in the order of `ids`."""
-        found: dict[int, str] = {}
+    def fingerprints(self, ids: Sequence[int]) -> Iterator[str]:
+        """The names that triage belongs to, in the order of `ids`, read as they are taken."""
         for start in range(0, len(ids), 500):
             chunk = ids[start : start + 500]
             marks = ",".join("?" * len(chunk))
-            for row in self._read(f"SELECT id, fingerprint FROM findings WHERE id IN ({marks})", chunk):
-                found[row["id"]] = row["fingerprint"]
-        return [found[i] for i in ids if i in found]
+            rows = self._read(f"SELECT id, fingerprint FROM findings WHERE id IN ({marks})", chunk)
+            found = {row["id"]: row["fingerprint"] for row in rows}
+            yield from (found[i] for i in chunk if i in found)
 
     def completion_lines(self, run_id: str) -> list[CompletionLine]:
         """All completions of the candidate arms, the missing ones too; of a run that has none yet, the baseline's."""

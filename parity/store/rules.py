@@ -11,7 +11,7 @@ from parity.store.connection import to_text
 from parity.store.decode import rule_row
 from parity.store.fitting import ArmFacts, arm_facts, fits_arm, rules_in, taken
 from parity.store.rows import Rule, RuleUse
-from parity.store.triage import AT_ONCE, Triager, user
+from parity.store.triage import AT_ONCE, Triager, pieces, user
 from parity.store.write import now
 
 
@@ -94,9 +94,9 @@ class RuleBook(Triager):
                 )
                 if fitting
             ]
-            for start in range(0, len(ids), AT_ONCE):
+            for piece in pieces(ids):
                 with self._write() as conn:
-                    chosen = taken(conn, rule, ids[start : start + AT_ONCE])
+                    chosen = taken(conn, rule, piece)
                     _give(conn, chosen, rule.id, "known")
                 count += len(chosen)
                 if not going_on(count):

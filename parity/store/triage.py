@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 import orjson
 from msgspec.structs import replace
@@ -14,26 +16,45 @@ from parity.store.connection import to_text
 from parity.store.rows import Triage, TriageChange, TriageState, TriageStep
 from parity.store.write import Writer, now
 
-AT_ONCE = 500
-"""Findings of a transaction: others may write between two of them."""
+Item = TypeVar("Item")
+
+FIRST, AT_ONCE = 50, 1000
+"""Findings of the first transaction of a long change, and of the largest: others may write between two of them."""
+SECONDS_AT_ONCE = 0.2
+"""That a transaction of a long change is to take: so soon it ends when somebody stops it."""
 
 # Steps of a run: those made on its screen; of a time when nobody wrote that down, those of its findings.
 _OF_RUN = (
     "(:run IS NULL OR step.run = :run OR (step.run IS NULL AND EXISTS (SELECT 1 FROM findings AS f"
     " WHERE f.fingerprint = step.fingerprint AND f.run = (SELECT number FROM runs WHERE id = :run))))"
 )
+# A change that no later step has taken back: where one was stopped midway, some are left. The + has it looked up by its
+# fingerprint: by the step it would take the square of its findings.
+_LEFT = (
+    "NOT EXISTS (SELECT 1 FROM triage_history AS later WHERE +later.{link} = step.batch"
+    " AND later.fingerprint = step.fingerprint)"
+)
 _UNDOABLE = (
-    "SELECT batch FROM triage_history AS step WHERE undoes IS NULL AND NOT EXISTS"
-    f" (SELECT 1 FROM triage_history AS undo WHERE undo.undoes = step.batch) AND {_OF_RUN}"
+    f"SELECT batch FROM triage_history AS step WHERE undoes IS NULL AND {_LEFT.format(link='undoes')} AND {_OF_RUN}"
     " ORDER BY batch DESC LIMIT 1"
 )
-# An undo that nothing was decided after, and that no redo has undone.
+# An undo that nothing was decided after.
 _REDOABLE = (
     "SELECT batch FROM triage_history AS step WHERE undoes IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM triage_history AS redo WHERE redo.redoes = step.batch)"
-    f" AND {_OF_RUN} AND batch > coalesce((SELECT max(batch) FROM triage_history AS step"
+    f" AND {_LEFT.format(link='redoes')} AND {_OF_RUN}"
+    " AND batch > coalesce((SELECT max(batch) FROM triage_history AS step"
     f" WHERE undoes IS NULL AND redoes IS NULL AND {_OF_RUN}), 0) ORDER BY batch DESC LIMIT 1"
 )
+
+
+def pieces(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """As many at once as keep whoever takes them busy for `SECONDS_AT_ONCE`."""
+    rest, size = iter(items), min(FIRST, AT_ONCE)
+    while piece := list(islice(rest, size)):
+        started = time.monotonic()
+        yield piece
+        speed = len(piece) / max(1e-6, time.monotonic() - started)
+        size = max(1, min(AT_ONCE, int(speed * SECONDS_AT_ONCE)))
 
 
 class Triager(Writer):
@@ -54,7 +75,7 @@ class Triager(Writer):
 
     def amend(
         self,
-        fingerprints: Sequence[str],
+        fingerprints: Iterable[str],
         *,
         run: str | None = None,
         going_on: Callable[[int], bool] = lambda done: True,
@@ -62,14 +83,14 @@ class Triager(Writer):
     ) -> int:
         """Change these fields of `Triage` for all these findings as one step, the others as each has them.
 
-        `going_on` is called with how many are done and may end it early; what is done by then stays, and is one step.
-        Returns the step.
+        `fingerprints` are taken as they are needed. `going_on` is called with how many are done and may end it early;
+        what is done by then stays, and is one step. Returns the step, 0 where there is nothing to change.
         """
         return self._step(fingerprints, lambda before: replace(before, **changes), run=run, going_on=going_on)
 
     def _step(
         self,
-        fingerprints: Sequence[str],
+        fingerprints: Iterable[str],
         then: Callable[[Triage], Triage],
         *,
         run: str | None,
@@ -77,9 +98,8 @@ class Triager(Writer):
         going_on: Callable[[int], bool] = lambda done: True,
     ) -> int:
         """`all_of_them`: those too that it leaves as they are."""
-        names, batch, begun, author = list(dict.fromkeys(fingerprints)), 0, False, user()
-        for start in range(0, max(1, len(names)), AT_ONCE):
-            chunk = names[start : start + AT_ONCE]
+        batch, begun, author, done = 0, False, user(), 0
+        for chunk in pieces(_once(fingerprints)):
             with self._write() as conn:
                 batch = batch if begun else _next_batch(conn)
                 known = _current(conn, chunk)
@@ -88,7 +108,8 @@ class Triager(Writer):
                 changed = [one for one in made if all_of_them or one[2] != held.get(one[0], Triage())]
                 _record(conn, changed, batch=batch, author=author, run=run)
                 begun = begun or bool(changed)
-            if not going_on(start + len(chunk)):
+            done += len(chunk)
+            if not going_on(done):
                 break
         return batch
 
@@ -108,28 +129,43 @@ class Triager(Writer):
         before, after = _load(row["before"]) or Triage(), _load(row["after"]) or Triage()
         return TriageStep(batch, row["at"], row["author"], count["n"], row["fingerprint"], before, after)
 
-    def undo_triage(self, run: str | None = None, *, batch: int | None = None) -> list[TriageChange]:
+    def undo_triage(
+        self, run: str | None = None, *, batch: int | None = None, going_on: Callable[[int], bool] = lambda done: True
+    ) -> list[TriageChange]:
         """Undo the newest step that was not undone yet, of those made on this run's screen where one is given; the
-        changes made, empty if there is none. With `batch` only if it is that one still."""
-        return self._again(_UNDOABLE, run, batch, "undoes")
+        changes made, empty if there is none. With `batch` only if it is that one still. `going_on` as in `amend`: what
+        is left is undone the next time."""
+        return self._again(_UNDOABLE, run, batch, "undoes", going_on)
 
-    def redo_triage(self, run: str | None = None, *, batch: int | None = None) -> list[TriageChange]:
-        """Undo the newest undo, unless something was decided after it. `run`, `batch` as in `undo_triage`."""
-        return self._again(_REDOABLE, run, batch, "redoes")
+    def redo_triage(
+        self, run: str | None = None, *, batch: int | None = None, going_on: Callable[[int], bool] = lambda done: True
+    ) -> list[TriageChange]:
+        """Undo the newest undo, unless something was decided after it. The rest as in `undo_triage`."""
+        return self._again(_REDOABLE, run, batch, "redoes", going_on)
 
-    def _again(self, which: str, run: str | None, expected: int | None, link: str) -> list[TriageChange]:
+    def _again(
+        self, which: str, run: str | None, expected: int | None, link: str, going_on: Callable[[int], bool]
+    ) -> list[TriageChange]:
         """Each finding of a step as it was before the step."""
+        made: list[TriageChange] = []
         with self._write() as conn:
             row = conn.execute(which, {"run": run}).fetchone()
             if row is None or expected not in (None, row[0]):
                 return []
-            batch = _next_batch(conn)
-            steps = conn.execute(
-                "SELECT fingerprint, before FROM triage_history WHERE batch = ? ORDER BY id", (row[0],)
+            left = conn.execute(
+                "SELECT fingerprint, before FROM triage_history AS step"
+                f" WHERE batch = ? AND {_LEFT.format(link=link)} ORDER BY id",
+                row,
             ).fetchall()
-            known = _current(conn, [name for name, _ in steps])
-            changes = [(name, known.get(name), _load(before)) for name, before in steps]
-            return _record(conn, changes, batch=batch, author=user(), run=run, **{link: int(row[0])})
+        for piece in pieces(left):
+            with self._write() as conn:
+                batch = made[0].batch if made else _next_batch(conn)
+                known = _current(conn, [name for name, _ in piece])
+                changes = [(name, known.get(name), _load(before)) for name, before in piece]
+                made += _record(conn, changes, batch=batch, author=user(), run=run, **{link: int(row[0])})
+            if not going_on(len(made)):
+                break
+        return made
 
     def triage_history(self, fingerprint: str | None = None, *, limit: int = 100) -> list[TriageChange]:
         """The newest changes, of one finding or of all, newest first."""
@@ -156,6 +192,15 @@ def user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
+
+
+def _once(names: Iterable[str]) -> Iterator[str]:
+    """Each where it comes first."""
+    seen: set[str] = set()
+    for name in names:
+        if name not in seen:
+            seen.add(name)
+            yield name
 
 
 def _next_batch(conn: sqlite3.Connection) -> int:

@@ -52,6 +52,8 @@ class ConnectedApp(App[None]):
         self._told = ""
         self._stopped = threading.Event()
         self._said_at = 0.0
+        self._writing = False
+        self._counting = threading.Lock()
 
     @abstractmethod
     def store_opened(self) -> None:
@@ -104,6 +106,11 @@ class ConnectedApp(App[None]):
                 self._background = Browser.open(self.database, create=False)
             return self._background
 
+    def in_turn(self, read: Callable[[Browser], Value]) -> Value | None:
+        """From a thread: what `read` counts, one at a time; None where nobody waits for it any more."""
+        with self._counting:
+            return None if get_current_worker().is_cancelled else read(self.background())
+
     def hand_over(self, to: Screen[Any] | None, then: Callable[..., object], *found: Any) -> None:
         """From a thread: call `then` in the application, unless `to` is on its way out. None: the application.
 
@@ -131,7 +138,9 @@ class ConnectedApp(App[None]):
             self._replaced()
             return
         self._told = ""
-        if version != self._version:
+        if (
+            version != self._version and not self._writing
+        ):  # what is read anew after each of a thousand pieces is no help
             self._version = version
             self.reload_screens()
         else:
@@ -160,7 +169,7 @@ class ConnectedApp(App[None]):
         `then` is called once it is stored: what a person has selected stays selected where it failed.
         """
         self._stopped.clear()
-        self._said_at = time.monotonic()
+        self._said_at, self._writing = time.monotonic(), True
         waiting = self.call_from_thread(self.set_timer, PATIENT, self._waits)
         try:
             if self.store is not None and not self.store.is_in_place():
@@ -176,6 +185,7 @@ class ConnectedApp(App[None]):
             self.hand_over(None, self._change_failed, error)
             return
         finally:
+            self._writing = False
             self.call_from_thread(waiting.stop)
         self.hand_over(None, self._changed, said, then)
 

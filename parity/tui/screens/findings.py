@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -17,7 +17,7 @@ from parity.language import render
 from parity.messages import Message, message
 from parity.records import Verdict
 from parity.store import ArmRow, FindingRow, RunRow
-from parity.store.browse import Facet
+from parity.store.browse import Browser, Facet
 from parity.tui import snippet
 from parity.tui.bindings import APP, FINDINGS
 from parity.tui.command import bindings
@@ -155,7 +155,7 @@ class FindingsScreen(FilteringScreen):
                 self.table.show(total)
                 self.say()
 
-        self._in_background(lambda: self.parity.background().count_findings(self.run.id, view.filter()), show)
+        self._count_in_turn(lambda store: store.count_findings(self.run.id, view.filter()), show)
 
     def _fetch(self, offset: int, limit: int) -> Sequence[FindingRow]:
         store, view = self.store, self.view
@@ -180,7 +180,7 @@ class FindingsScreen(FilteringScreen):
 
     @work(thread=True, exclusive=True, group="facets")
     def load_facets(self) -> None:
-        self._in_background(lambda: self.parity.background().facets(self.run.id), self._facets_are)
+        self._count_in_turn(lambda store: store.facets(self.run.id), self._facets_are)
 
     @work(thread=True, exclusive=True, group="decoder")
     def load_decoder(self) -> None:
@@ -214,8 +214,8 @@ class FindingsScreen(FilteringScreen):
         if view != self.view:
             return
         buckets = max(10, self.size.width - 24)
-        self._in_background(
-            lambda: self.parity.background().positions(self.run.id, view.filter(), buckets),
+        self._count_in_turn(
+            lambda store: store.positions(self.run.id, view.filter(), buckets),
             lambda found: self.query_one(SummaryStrip).show_positions(*found) if view == self.view else None,
         )
 
@@ -226,6 +226,9 @@ class FindingsScreen(FilteringScreen):
             self.parity.hand_over(None, self.parity.complain, error)
             return
         self.parity.hand_over(self, then, found)
+
+    def _count_in_turn(self, count: Callable[[Browser], Any], then: Callable[[Any], object]) -> None:
+        self._in_background(lambda: self.parity.in_turn(count), lambda found: None if found is None else then(found))
 
     def _facets_are(self, facets: list[Facet]) -> None:
         self.facets = facets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ class TriageScreen(ParityScreen):
         self._mark(TriageState.DUPLICATE, original)
 
     def _mark(self, state: TriageState, original: FindingRow | None) -> None:
-        ids = [i for i in self.targets() if original is None or i != original.id]
+        ids = self.targets() if original is None else [i for i in self.targets() if i != original.id]
         changes = {"state": state, "duplicate_of": original.fingerprint if original else None}
         self._amend(ids, changes, advance=state is not TriageState.NEW)
 
@@ -104,21 +104,26 @@ class TriageScreen(ParityScreen):
             return
 
         def write(store: Browser) -> Message:
-            fingerprints = list(dict.fromkeys(store.fingerprints(ids)))  # of several runs: one may stand for two
-            if not fingerprints:
+            done, total, whole = 0, len(ids), True
+
+            def names() -> Iterator[str]:
+                nonlocal done
+                for name in store.fingerprints(ids):
+                    done += 1
+                    yield name
+
+            def going_on(_: int) -> bool:
+                nonlocal whole
+                whole = self.parity.going_on(done, total)
+                return whole
+
+            store.amend(names(), run=self.scope, going_on=going_on, **changes)
+            if not done:
                 raise ParityError(
                     message("tui.findings_gone", "these findings are no longer in the database"),
                     hint=message("tui.run_deleted", "the run was deleted meanwhile"),
                 )
-            done, total = 0, len(fingerprints)
-
-            def going_on(so_far: int) -> bool:
-                nonlocal done
-                done = so_far
-                return self.parity.going_on(so_far, total)
-
-            store.amend(fingerprints, run=self.scope, going_on=going_on, **changes)
-            if done < total:
+            if not whole:
                 return message(
                     "tui.stopped", "stopped: {done:,} of {total:,} were changed; u undoes it", done=done, total=total
                 )
@@ -160,7 +165,7 @@ class TriageScreen(ParityScreen):
         """Undo the last step of this run; one of somebody else's only after asking."""
         self._again(
             lambda store: store.next_undo(self.scope),
-            lambda store, step: store.undo_triage(self.scope, batch=step.batch),
+            lambda store, step, going_on: store.undo_triage(self.scope, batch=step.batch, going_on=going_on),
             message("tui.nothing_to_undo_here", "nothing to undo in this run"),
             lambda said: message("tui.undone_step", "undone: {step}; U redoes it", step=said),
         )
@@ -168,7 +173,7 @@ class TriageScreen(ParityScreen):
     def action_redo(self) -> None:
         self._again(
             lambda store: store.next_redo(self.scope),
-            lambda store, step: store.redo_triage(self.scope, batch=step.batch),
+            lambda store, step, going_on: store.redo_triage(self.scope, batch=step.batch, going_on=going_on),
             message("tui.nothing_to_redo", "nothing to redo in this run"),
             lambda said: message("tui.redone_step", "redone: {step}; u undoes it", step=said),
         )
@@ -176,7 +181,7 @@ class TriageScreen(ParityScreen):
     def _again(
         self,
         look: Callable[[Browser], TriageStep | None],
-        turn: Callable[[Browser, TriageStep], Sequence[TriageChange]],
+        turn: Callable[[Browser, TriageStep, Callable[[int], bool]], Sequence[TriageChange]],
         nothing: Message,
         said: Callable[[Message], Message],
     ) -> None:
@@ -190,7 +195,21 @@ class TriageScreen(ParityScreen):
             return
 
         def write(browser: Browser) -> Message:
-            changes = turn(browser, step)
+            stopped = False
+
+            def going_on(done: int) -> bool:
+                nonlocal stopped
+                stopped = not self.parity.going_on(done, step.findings)
+                return not stopped
+
+            changes = turn(browser, step, going_on)
+            if stopped:
+                return message(
+                    "tui.stopped_again",
+                    "stopped: {done:,} of {total:,} are changed; the same key goes on",
+                    done=len(changes),
+                    total=step.findings,
+                )
             if not changes:
                 return message("tui.step_changed", "nothing was changed: somebody decided meanwhile; look again")
             first = changes[0]

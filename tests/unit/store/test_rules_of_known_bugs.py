@@ -119,7 +119,7 @@ def test_the_same_rule_again_is_one_with_the_newer_link(store: Store) -> None:
 
 
 def test_taking_can_be_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity.store.rules.AT_ONCE", 2)
+    monkeypatch.setattr("parity.store.triage.AT_ONCE", 2)
     store_run(store, "a", [leak(i, 3) for i in range(1, 7)])
     assert store.add_rule(Rule("row_leak"), going_on=lambda done: done < 4) == 4
     assert sorted(states(store, "a").values()) == ["known"] * 4 + ["new"] * 2

@@ -261,6 +261,24 @@ def test_undo_goes_back_step_by_step_and_forgets_nothing(store: Store) -> None:
     assert [change.undoes for change in store.triage_history(names[2], limit=2)] == [5, None]
 
 
+def test_an_undo_that_was_stopped_goes_on_where_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parity.store.triage.AT_ONCE", 2)
+    store_run(store, "r1", [make_finding(i) for i in range(7)])
+    names = [f.fingerprint for f in store.page_findings("r1")]
+    store.set_triage(names, Triage(TriageState.CONFIRMED))
+
+    def states() -> list[str]:
+        return sorted(str(f.state) for f in store.page_findings("r1"))
+
+    assert len(store.undo_triage(going_on=lambda done: done < 4)) == 4
+    assert states() == ["confirmed"] * 3 + ["new"] * 4
+    assert len(store.undo_triage()) == 3
+    assert states() == ["new"] * 7
+    assert store.undo_triage() == []
+    assert len(store.redo_triage(going_on=lambda done: False)) == 2
+    assert states() == ["confirmed"] * 2 + ["new"] * 5
+
+
 def test_a_label_is_kept_undone_and_found(store: Store) -> None:
     store_run(store, "r1", [make_finding(i) for i in range(3)])
     names = [row.fingerprint for row in store.page_findings("r1")]
