@@ -4,8 +4,8 @@
     python benchmarks/tui_many.py --big big.db                  # leaves big.db changed
 
 Milliseconds from the key to the drawn screen, and the CPU time of all threads. Marking: after how long its progress is
-said first, the cursor keys pressed meanwhile (with the CPU time of the thread that draws), and how long it goes on once
-it is stopped. `Pilot.press` waits up to two seconds for the whole process to rest, so these keys go to the driver itself.
+said first, the cursor keys pressed meanwhile (with the CPU time of the thread that draws), how long it goes on once it
+is stopped. `Pilot.press` waits up to two seconds for the whole process to rest: these keys go to the driver itself.
 """
 
 from __future__ import annotations

@@ -238,7 +238,6 @@ Kind.FORBIDDEN_TOKEN = register(
         evidence=RuleEvidence,
         precedence=14,
         explains_rest=True,
-        needs_expected_tokens=False,
     )
 )
 Kind.GRAMMAR_VIOLATION = register(
@@ -250,7 +249,6 @@ Kind.GRAMMAR_VIOLATION = register(
         evidence=RuleEvidence,
         precedence=16,
         explains_rest=True,
-        needs_expected_tokens=False,
     )
 )
 Kind.INPUT_MISMATCH = register(
@@ -282,7 +280,6 @@ Kind.NUMERICS = register(
         title=message("kind.numerics", "numerics that differ everywhere"),
         question=message("kind.question.numerics", "By how much, and is it more than rounding?"),
         evidence=NumericsEvidence,
-        needs_expected_tokens=False,
     )
 )
 Kind.VIOLATION = register(
@@ -294,7 +291,6 @@ Kind.VIOLATION = register(
         evidence=ViolationEvidence,
         panel="steps",
         precedence=5,
-        needs_expected_tokens=False,
     )
 )
 Kind.LOCATED_FAULT = register(
@@ -310,6 +306,5 @@ Kind.LOCATED_FAULT = register(
         question=message("kind.question.located_fault", "Which module, at which token, by how much?"),
         evidence=LocatedEvidence,
         precedence=6,
-        needs_expected_tokens=False,
     )
 )

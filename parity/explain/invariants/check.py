@@ -46,10 +46,12 @@ class Invariant:
     """What its two numbers are, where it compares one thing."""
     values: Mapping[int, Message] = field(default_factory=dict)
     """Names of numbers that are no counts."""
+    due: Message | None = None
+    """What should be there, where that is no number: `expected` is what it must differ from."""
 
     def in_words(self, found: Number, expected: Number) -> tuple[Message | str, Message | str]:
         """Both numbers for people."""
-        return self._named(found), self._named(expected)
+        return self._named(found), self._named(expected) if self.due is None else self.due
 
     def _named(self, number: Number) -> Message | str:
         if isinstance(number, tuple):

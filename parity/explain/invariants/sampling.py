@@ -121,5 +121,6 @@ SAMPLING = (
         ("sampled", "drafts", "handed"),
         a_rejected_draft_is_not_drawn_again,
         number=message("explain.number.tokens", "tokens"),
+        due=message("explain.drawn_again.due", "a last token that is not its draft"),
     ),
 )
