@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,21 +56,33 @@ def outside(args: argparse.Namespace) -> None:
         args.json.write_text(json.dumps(result), encoding="utf-8")
 
 
-def timed(recorder: Any) -> dict[str, float]:
-    """Adds up the time that passes in the recorder's doors."""
-    spent = {"seconds": 0.0, "cpu": 0.0}
-    look = recorder.look
+class Spent:
+    """Seconds of a thread's own processor time, by door, in packing, in waiting for what is packed."""
 
-    def look_and_count(*args: Any) -> Any:
-        began, cpu = time.perf_counter(), time.thread_time()
-        try:
-            return look(*args)
-        finally:
-            spent["seconds"] += time.perf_counter() - began
-            spent["cpu"] += time.thread_time() - cpu
+    def __init__(self, worker: Any, recorder: Any) -> None:
+        self.doors, self.thread, self.wall, self.flushing, self.engine = Counter[str](), 0.0, 0.0, 0.0, 0.0
+        look, packed = recorder.look, worker.packed
 
-    recorder.look = look_and_count
-    return spent
+        def timed_look(door: Any, *args: Any) -> Any:
+            began, cpu = time.perf_counter(), time.thread_time()
+            try:
+                return look(door, *args)
+            finally:
+                self.wall += time.perf_counter() - began
+                self.doors[door.__name__] += time.thread_time() - cpu  # type: ignore[assignment]
+
+        def timed_packing(*args: Any) -> Any:
+            cpu = time.thread_time()
+            try:
+                return packed(*args)
+            finally:
+                self.thread += time.thread_time() - cpu
+
+        recorder.look, worker.packed = timed_look, timed_packing
+
+    def clear(self) -> None:
+        self.doors.clear()
+        self.thread = self.wall = self.flushing = self.engine = 0.0
 
 
 def inside(path: Path) -> None:
@@ -88,7 +101,7 @@ def inside(path: Path) -> None:
         llm, lambda record: written.write(json.dumps(record) + "\n"), "cpu/mtp", lambda name: None
     )
     doors = [(owner, name, owner.__dict__[name]) for owner, name in recorder.doors]
-    spent = timed(recorder)
+    spent = Spent(worker, recorder)
     prompts = [TokensPrompt(prompt_token_ids=one) for one in job["requests"]]
     params = [SamplingParams(temperature=0, max_tokens=job["tokens"] - (7 * i) % 23) for i in range(len(prompts))]
 
@@ -100,18 +113,19 @@ def inside(path: Path) -> None:
         recorder.on = recorded
         began, cpu = time.perf_counter(), time.thread_time()
         outputs = llm.generate(prompts, params, use_tqdm=False)
-        flushing = time.thread_time()
+        flushing = time.perf_counter()
         recorder.flush()
-        seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu
-        spent["cpu"] += time.thread_time() - flushing
-        spent["all"] = spent.get("all", 0.0) + cpu * recorded
+        ended = time.perf_counter()
+        seconds, cpu = ended - began, time.thread_time() - cpu
+        spent.flushing += ended - flushing
+        spent.engine += cpu * recorded
         tokens = [list(one.outputs[0].token_ids) for one in outputs]
         count = sum(map(len, tokens))
         return count / seconds, count / cpu, tokens
 
     run(False)
     run(True)
-    spent.update(seconds=0.0, cpu=0.0, all=0.0)
+    spent.clear()
     steps_before = recorder.step
     speeds: dict[bool, list[float]] = {False: [], True: []}
     by_cpu: dict[bool, list[float]] = {False: [], True: []}
@@ -139,9 +153,13 @@ def inside(path: Path) -> None:
         "pairs_each": [round(one, 4) for one in ratios],
         "cpu_of_medians": round(statistics.median(by_cpu[True]) / statistics.median(by_cpu[False]), 4),
         "cpu_pairs_each": [round(one, 4) for one in cpu_ratios],
-        "share_of_main_thread_in_doors": round(spent["cpu"] / spent["all"], 4),
-        "cpu_ms_in_doors_a_step": round(1000 * spent["cpu"] / max(1, steps), 4),
-        "ms_in_doors_a_step": round(1000 * spent["seconds"] / max(1, steps), 4),
+        "share_of_main_thread_in_doors": round(sum(spent.doors.values()) / spent.engine, 4),
+        "cpu_ms_in_doors_a_step": round(1000 * sum(spent.doors.values()) / max(1, steps), 4),
+        "ms_in_doors_a_step": round(1000 * spent.wall / max(1, steps), 4),
+        "cpu_ms_of_each_door": {name: round(1000 * one / max(1, steps), 4) for name, one in spent.doors.items()},
+        "cpu_ms_packing_a_step": round(1000 * spent.thread / max(1, steps), 4),
+        "ms_waiting_for_the_last_block_a_run": round(1000 * spent.flushing / job["pairs"], 4),
+        "ms_a_run": round(1000 * sum(map(len, said[0])) / statistics.median(speeds[True]), 1),
         "steps": steps,
         "row_steps_written": rows,
         "bytes_a_row_step": round(Path(job["steps"]).stat().st_size / max(1, rows), 1),

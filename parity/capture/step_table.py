@@ -35,6 +35,8 @@ MAX_BLOCK_VALUES = 1 << 24
 MOST_PLACE = 1 << 24
 """Of a number of a request, of rows, of tokens that a row computes in a step."""
 
+NO_NUMBERS = np.zeros(0, dtype=np.int64)
+
 MOST_WRITTEN = 1 << 53
 """Of any number in a block as it is written."""
 
@@ -155,6 +157,8 @@ def joined_lists(parts: Any) -> Ragged:
 def same_lists(a: Ragged, b: Ragged) -> Any:
     """Where the lists of two columns are equal; a mask of shape (rows,)."""
     same = a.counts == b.counts
+    if same.all() and np.array_equal(a.values, b.values):
+        return same
     rows = np.repeat(np.arange(len(same)), np.where(same, a.counts, 0))
     differs = a.take(same).values != b.take(same).values
     same[rows[differs]] = False
@@ -170,12 +174,15 @@ def split_name(name: str) -> tuple[StepColumn, int | None]:
     return column, int(group) if group else None
 
 
+INTEGERS = tuple((kind, 1 << (8 * int(kind[2:]) - 1)) for kind in ("<i1", "<i2", "<i4"))
+"""With the first positive number that each does not hold."""
+
+
 def smallest(values: Any) -> Any:
     """In the smallest little-endian integers that hold them."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    for kind in ("<i1", "<i2", "<i4"):
-        bounds = np.iinfo(kind)
-        if bounds.min <= low and high <= bounds.max:
+    for kind, beyond in INTEGERS:
+        if -beyond <= low and high < beyond:
             return values.astype(kind)
     return values.astype("<i8")
 
@@ -200,7 +207,7 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
             if other is not None:
                 same = same_lists(value, other)
                 put(name + ".n", np.where(same, -1, value.counts))
-                put(name, value.take(~same).values)
+                put(name, NO_NUMBERS if same.all() else value.take(~same).values)
             else:
                 put(name + ".n", value.counts)
                 put(name, value.values)

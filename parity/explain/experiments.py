@@ -27,7 +27,11 @@ class Experiment(Struct, frozen=True):
 
 
 _ALONE = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy"), "max_num_seqs", engine={"max_num_seqs": 1})
-"""Rows that come, go and move: none in batches of one."""
+"""Rows that move, beside others, in batches that grow: none in batches of one."""
+_LEAVING = Experiment((), ("--churn", "heavy"))
+"""Rows that others had before: a request that ends gives its row to the next in batches of one too."""
+_ROOM = Experiment(("--max-num-seqs", "256"), ("--max-num-seqs", "2"), "max_num_seqs", engine={"max_num_seqs": 256})
+"""Batches that are full: none where every request has a row."""
 _DRAFTS = Experiment((), ("-k", "4"), "speculation")
 """Without drafts is what the baseline is."""
 _PREFILL = Experiment(
@@ -45,11 +49,11 @@ _LENGTH = Experiment((), ("--max-tokens", "256"), "")
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     **dict.fromkeys(
-        ("moved", "moved before", "another moved", "taken over", "left", "shrank", "grew", "last row", "full",
-         "another count", "slot reused", "row 1", "row 2", "row 3"),
-        _ALONE,
+        ("moved", "moved before", "another moved", "shrank", "another count", "row 1", "row 2", "row 3"), _ALONE
     ),
-    **dict.fromkeys(("mixed", "joined", "two prefills", "waiting", "new", "first decode", "prefill"), _PREFILL),
+    **dict.fromkeys(("taken over", "left"), _LEAVING),
+    **dict.fromkeys(("full", "waiting", "slot reused"), _ROOM),
+    **dict.fromkeys(("mixed", "joined", "two prefills"), _PREFILL),
     **dict.fromkeys(
         ("all accepted", "rejected", "drafts cut", "drafts padded", "1 drafts", "2 drafts", "emitted 2 last",
          "emitted 3 last", "emitted more last"),
@@ -65,7 +69,8 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     ),
     **dict.fromkeys(("position > 32", "position > 64", "near longest", "near its limit"), _LENGTH),
 }  # fmt: skip
-"""By the name of the predicate. What has none here (the step's number, a prompt's length) no setting changes."""
+"""By the name of the predicate. What has none here (the step's number, a prompt's length) no setting changes; each
+request has a first step whatever is set."""
 
 
 def suspected_settings(conditions: Iterable[str]) -> tuple[str, ...]:

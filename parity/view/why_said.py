@@ -19,8 +19,12 @@ NAMED: Final = 4
 
 
 def said(one: Why, shown: int = SHOWN) -> list[Message]:
-    """First what was asked, then the hypotheses best first, then what cannot be known."""
+    """First what was asked, then the hypotheses best first, then what cannot be known.
+
+    Beside one that is sure, others of which chance gives as much say nothing.
+    """
     found = one.associated
+    ranked = [each for each in found.ranked if each.adjusted < SURE or not found.sure]
     first = message(
         "why.faults",
         "{arm}: {faults} faults among {row_steps} row-steps; {asked} conditions were asked",
@@ -29,7 +33,7 @@ def said(one: Why, shown: int = SHOWN) -> list[Message]:
         row_steps=found.row_steps,
         asked=found.asked,
     )
-    return [first, *(sentence(one, each) for each in found.ranked[:shown]), *unknown(one)]
+    return [first, *(sentence(one, each) for each in ranked[:shown]), *unknown(one)]
 
 
 def sentence(one: Why, each: Association) -> Message:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from report_data import make_case, run_of
+from step_world import World
 
 from parity.cli.run import run as run_command
 from parity.explain.association import Associated, Association
 from parity.explain.experiments import EXPERIMENTS, suspected_settings
-from parity.explain.predicates import PREDICATES
+from parity.explain.ledger import Ledger
+from parity.explain.predicates import PREDICATES, asked_of
 from parity.records.engine_settings import SPECULATION, engine_settings
 from parity.view import RunView
 from parity.view.experiments import proposed
@@ -43,7 +45,7 @@ def test_its_commands_are_ones_that_parity_takes(name: str) -> None:
 
 
 def test_without_the_condition_and_with_more_of_it() -> None:
-    without, more = proposed(view(), explained("moved", "taken over"))  # the same setting removes both
+    without, more = proposed(view(), explained("moved", "another moved"))  # the same setting removes both
     assert (without.aim, more.aim) == ("remove", "more")
     assert without.text == (
         "parity run --backends cpu --churn light --kv-blocks 40 --engine seed=3 --max-num-seqs 1 --record"
@@ -63,3 +65,16 @@ def test_what_no_setting_changes_has_no_experiment() -> None:
         "max_num_seqs",
         "num_gpu_blocks_override",
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_removed_does_not_happen_without(seed: int) -> None:
+    """Rows one at a time: of the conditions that `--max-num-seqs 1` is said to remove, none holds."""
+    world = World(seed, rows=1, steps=200)
+    ledger = Ledger(world.recorded(), world.prompts)
+    alone = [name for name, one in EXPERIMENTS.items() if one.remove == ("--max-num-seqs", "1")]
+    assert len(alone) > 8
+    asked = asked_of(ledger)
+    assert [name for name in alone if asked[name].any()] == []
+    assert asked["new"].any() and asked["first decode"].any() and asked["taken over"].any()
+    assert not {"new", "prefill", "first decode"} & set(EXPERIMENTS)

@@ -15,12 +15,13 @@ import parity
 from parity.capture import write_capture
 from parity.capture.steps import RowSteps, steps_path
 from parity.cli.main import cli
-from parity.explain.association import associate
+from parity.explain.association import Associated, Association, associate
+from parity.explain.hypotheses import Form
 from parity.explain.ledger import Ledger
 from parity.explain.predicates import moved
 from parity.explain.violations import check
 from parity.view.why import Why
-from parity.view.why_said import unknown
+from parity.view.why_said import said, unknown
 
 WORLD = World(21, rows=5, steps=200)
 
@@ -63,6 +64,14 @@ def test_the_condition_of_the_faults_is_named(tmp_path: Path) -> None:
     assert first["faults"] == faults
     result = run("why", *database)
     assert f"{faults} of {faults}: its row moved in this step" in result.stderr + result.stdout
+
+
+def test_beside_what_is_sure_chance_is_not_named() -> None:
+    likely = Association(("moved",), 8, 20, 1e-9, 1e-7, 0.4, 400.0)
+    chance = Association(("row 0", "crosses 16"), 4, 30, 0.05, 1.0, 0.1, 12.0, Form.EITHER)
+    for first, shown in ((likely, 1), (chance, 2)):
+        why = Why("cpu/mtp", Associated(8, 400, 50, (first, chance)), 0)
+        assert sum("row-steps (odds" in str(line) for line in said(why)) == shown
 
 
 def test_a_report_says_where_in_the_engine_and_what_to_try(tmp_path: Path) -> None:
