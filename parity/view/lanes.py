@@ -105,7 +105,9 @@ def _sign(cell: Cell) -> str:
 
 
 def _broken(timeline: Timeline, shown: range) -> Iterator[Message]:
-    found = [one for at in shown for cell in timeline.row(at) for one in cell.violations]
+    """Those of the completion itself first."""
+    cells = sorted((cell for at in shown for cell in timeline.row(at)), key=lambda cell: cell.number != timeline.own)
+    found = [one for cell in cells for one in cell.violations]
     for one in found[:LISTED]:
         before = "" if one.row_before is None else name_of(one.row_before)
         invariant = next(row for row in INVARIANTS if row.name == one.invariant)

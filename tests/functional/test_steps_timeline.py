@@ -17,6 +17,7 @@ from parity.capture.steps import steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
+from parity.view.lanes import lanes_of
 from parity.view.timeline import timeline_of
 
 WORLD = World(21, rows=5, steps=120)
@@ -42,6 +43,20 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["compare", str(folder / "base.jsonl"), str(folder / "mtp.jsonl"), "--save", "--db", str(folder / "p.db")]
     assert CliRunner().invoke(cli, words).exit_code == 1
     return folder / "p.db"
+
+
+def test_what_broke_of_the_completion_itself_stands_first() -> None:
+    other = next(
+        int(index) for index in np.flatnonzero(STEPS.step < STEP)[::-1]
+        if LEDGER.request[index] != LEDGER.request[BROKEN] and STEPS.numbers("path/1")[index] == 0
+        and STEPS.step[index] >= STEP - 2
+    )  # fmt: skip
+    both = changed(STEPS, "accepted/1", other, int(STEPS.numbers("accepted/1")[other]) % 3 + 1)
+    timeline = timeline_of(both, KEY)
+    assert timeline is not None
+    first, *rest = lanes_of(timeline, int(LEDGER.emitted_before[BROKEN]), 80).broken
+    assert f"step {STEP}, row {ROW}" in str(first)
+    assert [f"step {int(STEPS.step[other])}, row" in str(one) for one in rest] == [True]
 
 
 def test_the_timeline_is_what_the_steps_say() -> None:
