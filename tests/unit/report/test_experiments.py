@@ -76,5 +76,5 @@ def test_what_is_removed_does_not_happen_without(seed: int) -> None:
     assert len(alone) > 8
     asked = asked_of(ledger)
     assert [name for name in alone if asked[name].any()] == []
-    assert asked["new"].any() and asked["first decode"].any() and asked["taken over"].any()
+    assert all(asked[name].any() for name in ("new", "first decode", "taken over"))
     assert not {"new", "prefill", "first decode"} & set(EXPERIMENTS)
