@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from parity.cli.output import emit_json, say
 from parity.cli.shared import database_option, json_option
 from parity.messages import joined, verbatim
+
+STRIPS: Final = 3
+"""Heat strips of an arm that are drawn; any other by its finding's name."""
 
 
 @click.command()
@@ -34,12 +38,12 @@ def locate(run_or_finding: str | None, arm: str | None, db: Path | None, as_json
         emit_json([one.to_json() for one in found])
         return
     for one in found:
-        first, *rest = one.said()
+        first, *rest = one.said()  # of the located, a sentence each, then what is left
+        strips = [strip_lines(evidence_of(each)) for each in one.located[:STRIPS]]
         say(first)
-        for line in rest:
+        for number, line in enumerate(rest):
             say(joined(["  ", line], by=""))
+            for text in strips[number] if number < len(strips) else ():
+                say(verbatim("    " + text))
         for line in one.msprobe():
             say(joined(["  ", line], by=""))
-        for each in one.located:
-            for text in strip_lines(evidence_of(each)):
-                say(verbatim("    " + text))

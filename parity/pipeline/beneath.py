@@ -164,7 +164,7 @@ def why_located(one: Located) -> Message:
             position=one.position,
             module=one.module,
             distance=f"{one.distance:.2g}",
-            factor=f"{one.distance / one.usual:.2g}" if one.usual else "?",
+            factor=f"{float(f'{one.distance / one.usual:.2g}'):,g}" if one.usual else "?",
             before=message("beneath.clean_input", "what went into it was within noise")
             if one.input_clean
             else message("beneath.noisy_input", "what went into it was noisier than usual"),

@@ -94,6 +94,9 @@ def test_locate_names_module_token_step_and_row(stored: list[str]) -> None:
     assert "Module.model.layers.1.attn.Attn.forward.0" in said.output.replace("\n", "")
     strip = [line for line in said.output.splitlines() if "|█|" in line]
     assert strip[0].split()[0] == "model.layers.1.attn"  # the first that is off, at its token
+    sentence, drawn, msprobe = (said.output.index(text) for text in ("input token 20", "|█|", "msprobe"))
+    assert sentence < drawn < msprobe, "a strip stands below its own completion"
+    assert "e+" not in said.output[sentence:drawn], "how many times, in digits"
     asked = CliRunner().invoke(cli, ["locate", "r1", "--json", *stored])
     base, mtp = json.loads(asked.stdout)
     assert (base["arm"], base["is_baseline"], base["located"]) == ("cpu/base", True, [])
