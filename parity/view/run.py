@@ -130,8 +130,10 @@ class RunView:
 
     @cached_property
     def why(self) -> tuple[Why, ...]:
-        """Of arms whose steps were recorded and that have faults: the conditions that these go with."""
-        return tuple(self.read_why())
+        """Of arms whose steps were recorded and that have faults: the conditions that these go with. Why a control
+        is wrong is known, and no news of the others."""
+        known = {arm.name for arm in self.controls} - {arm.name for arm in self.suspected}
+        return tuple(one for one in self.read_why() if one.arm not in known)
 
     @cached_property
     def profile(self) -> Profiled | None:

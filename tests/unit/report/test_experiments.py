@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from report_data import make_case, run_of
+from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 from step_world import World
 
 from parity.cli.run import run as run_command
@@ -11,6 +11,7 @@ from parity.explain.association import Associated, Association
 from parity.explain.experiments import EXPERIMENTS, suspected_settings
 from parity.explain.ledger import Ledger
 from parity.explain.predicates import PREDICATES, asked_of
+from parity.records.control import CONTROL
 from parity.records.engine_settings import SPECULATION, engine_settings
 from parity.view import RunView
 from parity.view.experiments import proposed
@@ -78,3 +79,14 @@ def test_what_is_removed_does_not_happen_without(seed: int) -> None:
     assert [name for name in alone if asked[name].any()] == []
     assert all(asked[name].any() for name in ("new", "first decode", "taken over"))
     assert not {"new", "prefill", "first decode"} & set(EXPERIMENTS)
+
+
+def test_what_was_planted_in_a_control_is_no_cause_of_the_bug_reported() -> None:
+    planted = f"{MTP}{CONTROL}row_swap"
+    whys = [Why(arm, Associated(8, 400, 50, ()), 0) for arm in (MTP, planted)]
+    arms = [arm_case(BASE), arm_case(MTP), arm_case(planted)]
+    assert [one.arm for one in make_case(arms=arms, read_why=lambda: whys).why] == [MTP]
+    of_control = finding_case(arm=planted)
+    clean = [arm_case(BASE), arm_case(MTP, corrupt=False), arm_case(planted)]
+    alone = make_case(arms=clean, finding=of_control, read_why=lambda: whys[1:])
+    assert [one.arm for one in alone.why] == [planted], "where there is nothing else"
