@@ -45,5 +45,5 @@ def locate(run_or_finding: str | None, arm: str | None, db: Path | None, as_json
             say(joined(["  ", line], by=""))
             for text in strips[number] if number < len(strips) else ():
                 say(verbatim("    " + text))
-        for line in one.msprobe():
-            say(joined(["  ", line], by=""))
+        if one.msprobe is not None:
+            say(joined(["  ", one.msprobe], by=""))

@@ -163,7 +163,7 @@ def _show(result: Reduction, broke: Broke | None, found: Sequence[ArmLocated], *
     for line in said(broke) if broke else ():
         say(line)
     for one in found:
-        for line in [*one.said(), *one.msprobe()]:
+        for line in [*one.said(), *([] if one.msprobe is None else [one.msprobe])]:
             say(line)
 
 

@@ -192,6 +192,7 @@ def evidence_of(one: Located) -> LocatedEvidence:
         input_position=one.position,
         step=one.step,
         row=one.row,
+        module_type=one.type,
         distance=round(min(one.distance, 1e9), 6),
         usual=round(one.usual, 6),
         input_clean=one.input_clean,

@@ -304,6 +304,8 @@ class LocatedEvidence(Evidence, frozen=True, kw_only=True):
     """Of the token that went in, in prompt and completion."""
     step: int
     row: int
+    module_type: str = ""
+    """Its class, where it has one."""
     distance: float = 0.0
     """Relative difference from the reference's prefill, and the median of that in this run."""
     usual: float = 0.0

@@ -19,6 +19,7 @@ from parity.report.texts import Texts
 from parity.report.texts import sentence as say
 from parity.text import clip, visible
 from parity.view import ArmView, FindingView, RunView
+from parity.view.msprobe import msprobe
 from parity.view.strip import strip_lines
 from parity.view.why_said import said
 
@@ -205,6 +206,14 @@ def inside(view: RunView) -> Iterator[Message]:
         yield located(finding)
     if len(view.located) > VIOLATIONS:
         yield say("inside.more_located", more=len(view.located) - VIOLATIONS)
+    if (dump := msprobe(map(of_msprobe, view.located))) is not None:
+        yield dump
+
+
+def of_msprobe(finding: FindingView) -> tuple[str, str, int]:
+    one = finding.evidence
+    assert isinstance(one, LocatedEvidence)
+    return one.module, one.module_type, one.step
 
 
 def located(finding: FindingView) -> Message:

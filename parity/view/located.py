@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from parity.capture import read_capture
 from parity.capture.sketches import sketches_path
@@ -17,9 +15,7 @@ from parity.pipeline.beneath import clean, look_beneath, unjudged, why_located
 from parity.records import Json, Key
 from parity.store import Store
 from parity.view.find import find_target
-
-MOST_STEPS: Final = 8
-"""Steps that are dumped: a dump of one is gigabytes."""
+from parity.view.msprobe import msprobe
 
 
 @dataclass(frozen=True)
@@ -44,15 +40,9 @@ class ArmLocated:
             answers = [clean(found)]
         return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found)]
 
-    def msprobe(self) -> list[Message]:
-        """Where an Ascend engineer goes on with MindStudio's msprobe: its names of the located modules, and the
-        configuration of a dump (vllm-ascend 0.23.0, docs "MSProbe Debugging Guide" and `AscendConfig`)."""
-        found = [one for one in self.located if one.type]
-        steps = sorted({one.step for one in found})
-        config = json.dumps({"task": "tensor", "level": "L0", "rank": [], "step": steps[:MOST_STEPS]})
-        names = sorted({f"Module.{one.module}.{one.type}.forward.0" for one in found})
-        said = message("locate.msprobe", "in msprobe's words: {names}; {config}", names=names, config=config)
-        return [said] if found else []
+    @property
+    def msprobe(self) -> Message | None:
+        return msprobe((one.module, one.type, one.step) for one in self.located)
 
     def to_json(self) -> dict[str, Json]:
         found = self.locating

@@ -20,6 +20,7 @@ from parity.tui.names import tokens
 from parity.tui.tokens import Decoder
 from parity.tui.widgets.paneltext import Palette
 from parity.view.completion import whole
+from parity.view.msprobe import msprobe
 from parity.view.strip import strip_lines
 
 NAMES: Final[Mapping[str, Message]] = {
@@ -181,6 +182,8 @@ def evidence(finding: FindingRow | None) -> Text:
     found = finding.facts
     if isinstance(found, LocatedEvidence) and (strip := strip_lines(found)):
         shown = {name: value for name, value in shown.items() if not name.startswith("strip")}
+        if (dump := msprobe([(found.module, found.module_type, found.step)])) is not None:
+            strip.append(render(dump))
         strip.append("")
     text = json.dumps(shown, indent=1, ensure_ascii=True, default=str)
     return Text(plain("\n".join([*strip, text]), keep="\n"))

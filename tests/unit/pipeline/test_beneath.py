@@ -110,6 +110,7 @@ def test_a_report_says_where_and_shows_the_strip(stored: list[str], form: str) -
     assert said.exit_code == 0, said.output
     assert "is the first module beyond noise" in said.output
     assert "|█|" in said.output
+    assert "Module.model.layers.1.attn.Attn.forward.0" in said.output
 
 
 def test_a_profile_sets_two_arms_beside_each_other(stored: list[str], tmp_path: Path) -> None:
@@ -186,3 +187,4 @@ def test_the_interface_draws_the_strip_before_the_evidence(stored: list[str]) ->
     assert first.startswith("model.layers.1.attn")
     assert '"module": "model.layers.1.attn"' in text
     assert '"strip"' not in text
+    assert "Module.model.layers.1.attn.Attn.forward.0" in text
