@@ -28,7 +28,7 @@ _OF_RUN = (
     "(:run IS NULL OR step.run = :run OR (step.run IS NULL AND EXISTS (SELECT 1 FROM findings AS f"
     " WHERE f.fingerprint = step.fingerprint AND f.run = (SELECT number FROM runs WHERE id = :run))))"
 )
-# A change that no later step has taken back: where one was stopped midway, some are left. The + has it looked up by its
+# A change that no later step has undone: where one was stopped midway, some are left. The + has it looked up by its
 # fingerprint: by the step it would take the square of its findings.
 _LEFT = (
     "NOT EXISTS (SELECT 1 FROM triage_history AS later WHERE +later.{link} = step.batch"
