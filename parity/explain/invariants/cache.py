@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE, Ragged, spans
-from parity.explain.invariants.check import Broken, Invariant, groups_with, no_longer, unequal, unequal_lists
+from parity.explain.invariants.check import (
+    Broken,
+    Invariant,
+    groups_with,
+    no_longer,
+    reaches_block_end,
+    unequal,
+    unequal_lists,
+)
 from parity.explain.ledger import RESUMED, Ledger, Owned
 from parity.messages import message
 
@@ -96,9 +104,10 @@ def decode_rows_are_speculative(ledger: Ledger) -> Iterator[Broken]:
 def accepted_is_what_was_emitted(ledger: Ledger) -> Iterator[Broken]:
     sampled = ledger.lists("sampled").counts
     due = np.where(ledger.numbers("arrival") == RESUMED, 1, ledger.earlier(sampled, 1))
+    moved = reaches_block_end(ledger, since_last=True)
     for group in groups_with(ledger, "accepted", "path"):
-        spec = ledger.numbers(f"path/{group}") == SPECULATIVE
-        yield from unequal(ledger.numbers(f"accepted/{group}"), due, spec)
+        spec, accepted = ledger.numbers(f"path/{group}") == SPECULATIVE, ledger.numbers(f"accepted/{group}")
+        yield from unequal(accepted, due, spec & ~(moved & (accepted == 1)))
 
 
 def state_slots_are_the_requests_own(ledger: Ledger) -> Iterator[Broken]:

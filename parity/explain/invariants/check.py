@@ -83,3 +83,19 @@ def groups_with(ledger: Ledger, *names: str) -> list[int]:
         for group in range(len(ledger.steps.header.groups))
         if ledger.steps.has(*(f"{name}/{group}" for name in names))
     ]
+
+
+def reaches_block_end(ledger: Ledger, *, since_last: bool = False) -> Mask:
+    """Row-steps whose tokens, or those since the step before, reach the end of a block of recurrent states, where these
+    are kept for a prefix cache. The newest state is moved to a first slot there, and its accepted count is one (vLLM
+    v0.23.0, v1/worker/mamba_utils.py, `preprocess_mamba` and `postprocess_mamba_align_gpu`)."""
+    found = np.zeros(len(ledger), dtype=bool)
+    if ledger.steps.header.mamba_cache_mode != "align":
+        return found
+    first = ledger.numbers("computed")
+    last = first + ledger.numbers("scheduled")
+    if since_last:
+        first, last = np.minimum(first, ledger.earlier(first, 0)), np.maximum(last, ledger.earlier(last, 0))
+    for size in {one.block_size for one in ledger.steps.header.groups if one.kind == "state" and one.block_size}:
+        found |= last // size > first // size
+    return found

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from step_world import STATE, World, changed
 
 from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE
-from parity.capture.steps import RowSteps
+from parity.capture.steps import CacheGroup, RowSteps
 from parity.explain.invariants import INVARIANTS, invariants_of
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
@@ -343,3 +343,35 @@ def test_whose_row_it_was() -> None:
     step, row = int(steps.step[index]), int(steps.row[index])
     there = np.flatnonzero((steps.step == step - 1) & (steps.row == row))
     assert before.number == steps.numbers("request")[there[0]]
+
+
+@pytest.mark.parametrize("mode", ["none", "align"])
+def test_where_a_state_moves_to_another_block_its_accepted_count_may_be_one(mode: str) -> None:
+    """With a prefix cache, at the end of a block: kept there, and read in the next step. Nowhere else."""
+    for seed in range(200):
+        world = World(seed, k=3)
+        steps = world.recorded()
+        groups = (steps.header.groups[0], CacheGroup("state", size := 12, 3))
+        steps = replace(steps, header=msgspec.structs.replace(steps.header, mamba_cache_mode=mode, groups=groups))
+        ledger, computed = Ledger(steps), steps.numbers("computed")
+        ends = (computed + steps.numbers("scheduled")) // size > computed // size
+        several = steps.lists("sampled").counts > 1
+        spec = steps.numbers(f"path/{STATE}") == SPECULATIVE
+        follows = spec & (ledger.earlier(np.where(several & ends, 1, 0), 0) == 1) & ledger.running
+        quiet = ~ends & (ledger.earlier(np.where(ends, 1, 0), 1) == 0)
+        far = spec & several & quiet & ledger.running & (steps.numbers(f"accepted/{STATE}") > 1)
+        at_end, after, inside = at(steps, several & ends), at(steps, follows), at(steps, far)
+        if None not in (at_end, after, inside):
+            break
+
+    def broken(column: str, index: int | None, value: int) -> set[str]:
+        assert index is not None
+        return {one.invariant for one in check(changed(steps, column, index, value), world.prompts).violations}
+
+    accepted, allowed = f"accepted/{STATE}", mode == "align"
+    assert broken("kept", at_end, 1) == (set() if allowed else {"kept"})
+    assert broken(accepted, after, 1) == (set() if allowed else {"accepted"})
+    assert broken("kept", at_end, 9) == {"kept"}
+    assert broken(accepted, after, 9) == {"accepted"}
+    assert broken("kept", inside, 1) == {"kept"}
+    assert broken(accepted, inside, 1) == {"accepted"}
