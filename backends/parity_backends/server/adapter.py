@@ -74,8 +74,11 @@ class ServerBackend(WithoutEngine):
             "server.api_key",
             "name the environment variable that holds the API key with --server-option api_key_env=NAME",
         ),
-        "server.not_what": message(
-            "server.root", "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+        **dict.fromkeys(
+            ("server.not_what", "server.no_such_place"),
+            message(
+                "server.root", "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+            ),
         ),
     }
 

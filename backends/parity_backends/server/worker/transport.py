@@ -22,6 +22,8 @@ RETRIED = (429, 503)
 
 NO_ACCESS = (401, 403)
 """Statuses that ask for a key, or for another one."""
+NO_SUCH_PLACE = (404, 405)
+"""The URL has a path too many, or the server speaks something else."""
 
 LONGEST_BACKOFF = 30.0
 
@@ -213,6 +215,8 @@ class Endpoint:
         url = self.shown + path
         if status in NO_ACCESS:
             return message("server.no_access", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
+        if status in NO_SUCH_PLACE:
+            return message("server.no_such_place", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
         return message("server.status", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
 
     def _late(self) -> Sentence:
