@@ -212,25 +212,26 @@ def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
     from parity.capture.steps import RowSteps, read_steps
     from parity.errors import ParityError
     from parity.pipeline.inside import look_inside, steps_beside
-    from parity.pipeline.server_steps import arm_by_answers
+    from parity.pipeline.server_steps import arms_by_answers
 
     arms = {capture.header.arm: capture for capture in (sides.baseline, sides.candidate)}
     named: dict[str, list[RowSteps]] = {}
     for file in files:
         for start in read_steps(file):
-            arm = start.header.arm or arm_by_answers(arms.values(), start) or "?"
-            if arm not in arms:
+            known = [start.header.arm] if start.header.arm else arms_by_answers(arms.values(), start)
+            if not set(known) & set(arms):
                 raise ParityError(
                     message(
                         "cli.steps_other_arm",
                         "{path} has the steps of {arm}, and the captures are of {arms}",
                         path=str(file),
-                        arm=arm,
+                        arm=start.header.arm or "?",
                         arms=sorted(arms),
                     ),
                     hint=message("cli.steps_of_these", "name the steps file of one of these arms"),
                 )
-            named.setdefault(arm, []).append(start)
+            for arm in known:
+                named.setdefault(arm, []).append(start)
     pairs = zip((sides.baseline, sides.candidate), sides.paths, strict=True)
     return [look_inside(capture, named.get(capture.header.arm) or steps_beside(path)) for capture, path in pairs]
 

@@ -30,15 +30,11 @@ def named_by_server(capture: Capture, steps: RowSteps) -> RowSteps:
     return replace(steps, requests={number: _named(one, answers) for number, one in steps.requests.items()})
 
 
-def arm_by_answers(captures: Iterable[Capture], steps: RowSteps) -> str | None:
-    """The arm of the capture that has answers of these steps' requests, for a server does not know its name."""
-    found = {capture.header.arm: _known(named_by_server(capture, steps)) for capture in captures}
-    best = max(found, key=lambda arm: found[arm])
-    return best if found[best] else None
-
-
-def _known(steps: RowSteps) -> int:
-    return sum(one.request is not None for one in steps.requests.values())
+def arms_by_answers(captures: Iterable[Capture], steps: RowSteps) -> list[str]:
+    """The arms of the captures that have answers of these steps' requests, for a server does not know its name, and may
+    have been both."""
+    named = {capture.header.arm: named_by_server(capture, steps).requests.values() for capture in captures}
+    return [arm for arm, requests in named.items() if any(one.request is not None for one in requests)]
 
 
 def _named(request: StepRequest, answers: Mapping[str, Mapping[int, Key]]) -> StepRequest:

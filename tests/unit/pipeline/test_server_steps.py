@@ -9,7 +9,7 @@ import pytest
 from step_world import World
 
 from parity.capture.steps import RowSteps, StepRequest
-from parity.pipeline.server_steps import arm_by_answers, named_by_server
+from parity.pipeline.server_steps import arms_by_answers, named_by_server
 from parity.records import Capture, Completion, Header, Key
 
 
@@ -58,7 +58,15 @@ def test_what_has_a_name_keeps_it() -> None:
     assert named_by_server(CAPTURE, steps) is steps
 
 
-def test_the_arm_is_that_of_the_answers() -> None:
+def test_the_arms_are_those_of_the_answers() -> None:
     other = replace(CAPTURE, header=Header("other", "server", "base", "tiny"), completions={})
-    assert arm_by_answers([other, CAPTURE], steps_of("cmpl-1f-0-9d21ab44", "cmpl-2-0")) == "server/base"
-    assert arm_by_answers([other, CAPTURE], steps_of("cmpl-2-0")) is None
+    assert arms_by_answers([other, CAPTURE], steps_of("cmpl-1f-0-9d21ab44", "cmpl-2-0")) == ["server/base"]
+    assert arms_by_answers([other, CAPTURE], steps_of("cmpl-2-0")) == []
+
+
+def test_a_server_that_was_both_arms_has_steps_of_both() -> None:
+    key = Key("a", 0, 0)
+    other = replace(
+        CAPTURE, header=Header("server/again", "server", "again", "tiny"), completions={key: completion(key, "cmpl-9")}
+    )
+    assert arms_by_answers([CAPTURE, other], steps_of("cmpl-1f-0", "cmpl-9-0")) == ["server/base", "server/again"]
