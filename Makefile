@@ -24,7 +24,7 @@ help:
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
 	@echo "make fuzz          the property tests with new random examples (make test repeats the same ones)"
 	@echo "make engine-tests  the tests that start a real engine"
-	@echo "make engine        build the engine environment unless it is there"
+	@echo "make engine        build the engine environments unless they are there"
 	@echo "make format        let ruff put imports and layout right"
 	@echo "make messages      catalogues of other languages: take up new messages, compile"
 	@echo "make messages-check  what the catalogues lack, and messages that contradict each other"
@@ -69,9 +69,10 @@ engine-tests: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory engine
 	$(BIN)/python -m pytest -m engine $(ARGS)
 
-# With $PARITY_CPU_PYTHON the engine is somebody else's.
+# With $PARITY_CPU_PYTHON the engine is somebody else's. vllm-ascend has wheels for Linux only.
 engine: $(VENV)/.installed
 	test -n "$$PARITY_CPU_PYTHON" || $(BIN)/parity env create cpu
+	test -n "$$PARITY_ASCEND_EMULATED_PYTHON" || test "$$(uname)" != Linux || $(BIN)/parity env create ascend-emulated
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "no python3.11 or python3 found: make PYTHON=/path/to/python" >&2; exit 1; }

@@ -209,11 +209,10 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3,
 
 def package() -> Path:
     """`vllm_ascend` of the environment."""
-    from parity.run import EngineEnv, load_backend
+    from parity.run import load_backend
 
-    spec = load_backend(BACKEND).env_spec()
-    assert spec is not None
-    (found,) = EngineEnv(spec).root.glob("lib/python3*/site-packages/vllm_ascend")
+    python = load_backend(BACKEND).interpreter(print)
+    (found,) = python.parent.parent.glob("lib/python3*/site-packages/vllm_ascend")
     return found
 
 

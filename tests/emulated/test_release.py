@@ -1,45 +1,27 @@
-"""The device of the emulated environment, and the release's own kernels and operators on it.
-
-Skipped where the environment is not built: `parity env create ascend-emulated` takes some minutes and 3 GB.
-"""
+"""The device of the emulated environment, and the release's own kernels and operators on it."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from parity.run import EngineEnv, load_backend
-
 HERE = Path(__file__).parent
-NAME = "ascend-emulated"
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    backend = load_backend(NAME)
-    spec = backend.env_spec()
-    assert spec is not None
-    if not backend.detect().available and not EngineEnv(spec).installed():
-        pytest.skip(f"no environment for {NAME}: parity env create {NAME}")
-    return backend.interpreter(print)
-
-
-def test_faults_of_the_benchmark_fit_the_release(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_the_benchmark_fit_the_release(python: Path, faults: ModuleType) -> None:
     """What `benchmarks/emulated_faults.py` replaces stands in the release, once, and leaves Python that compiles."""
-    monkeypatch.syspath_prepend(str(HERE.parents[1] / "benchmarks"))
-    benchmark = importlib.import_module("emulated_faults")
     package = next((python.parent.parent / "lib").glob("python3*/site-packages/vllm_ascend"))
-    for fault in benchmark.FAULTS.values():
+    for fault in faults.FAULTS.values():
         for edits in fault.edits.values():
             texts = {edit.file: (package / edit.file).read_text(encoding="utf-8") for edit in edits}
-            for name, text in benchmark.edited(texts, edits).items():
+            for name, text in faults.edited(texts, edits).items():
                 assert text != texts[name]
                 compile(text, name, "exec")
 
