@@ -102,11 +102,9 @@ UNITS: Mapping[str, Unit] = {
     ),
 }  # fmt: skip
 
-NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_prefill": False}}
-"""What vLLM's CPU build overrules for a model (`parity/tiny/families.py`)."""
-
 PRECISION: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"dtype": "float32"}}
-"""Of all arms. Its random experts are so undecided that in bfloat16 the baseline's own scores reject its tokens."""
+"""Of all arms, which are emulated ones: vLLM's CPU build has no MLA in float32 (0.32.0, AMX). Its random experts are so
+undecided that in bfloat16 the baseline's own scores reject its tokens."""
 
 ONE_PIECE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 512}
 """A generator of the CPU cannot be rewound after a part of a prompt."""
@@ -141,7 +139,7 @@ def _long(kind: str, sampling: Mapping[str, Any], unit: Unit) -> Iterator[dict[s
 
 
 def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) -> Any:
-    """The plan of a unit for a checkpoint: the CPU backend's base beside the arms of the emulated NPU."""
+    """The plan of a unit for a checkpoint: emulated arms, beside the CPU backend's base where it has the precision."""
     from parity.pipeline.planning import PlanRequest, load_backends, make_plan
     from parity.plan import Sampling
     from parity.plan.churn import ChurnRequest
@@ -152,10 +150,12 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
     drawn = bool(unit.sampling.get("temperature")) or any(asked.get("temperature") for asked in unit.asked.values())
     engine = {"max_num_seqs": 32, "max_model_len": 256, **(ONE_PIECE if drawn else {}), **unit.engine}
     names = (*unit.arms, *(("k2",) if unit.controls else ()))  # the control is a copy of the last
+    alone = family in PRECISION
+    backends = (backend,) if alone else ("cpu", backend)
     request = PlanRequest(
-        ("cpu", backend),
+        backends,
         tuple(dict.fromkeys((*(name for name in names if name != "k2"), *(("k2",) if "k2" in names else ())))),
-        baseline=unit.baseline.replace(EMULATED, backend),
+        baseline=f"{backend}/base" if alone else unit.baseline.replace(EMULATED, backend),
         model=model,
         prompts=prompts,
         sampling=Sampling(max_tokens=unit.max_tokens, logprobs=0, **unit.sampling),
@@ -169,12 +169,11 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
         churn=ChurnRequest(preset="heavy") if unit.churn else ChurnRequest(),
         record=True,
     )
-    plan = make_plan(request, load_backends([backend, "cpu"]))
+    plan = make_plan(request, load_backends(backends))
 
     def asked(arm: Any) -> Any:
         if arm.backend == "cpu":
-            own = {**(ONE_PIECE if drawn else {}), **NOT_ON_CPU.get(family, {}), **PRECISION.get(family, {})}
-            return replace(arm, engine={**arm.engine, **own})
+            return replace(arm, engine={**arm.engine, **(ONE_PIECE if drawn else {})})
         few = {"num_gpu_blocks_override": KV_BLOCKS[family]} if unit.churn else {}
         return replace(arm, engine={**arm.engine, **engine, **BLOCK, **few, **PRECISION.get(family, {})})
 
