@@ -108,6 +108,9 @@ def _diverged(view: RunView) -> Iterator[Message]:
         yield message(
             "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.id
         )
+    if run.id and view.located:
+        yield message("advice.locate", "the first module that is wrong, around its token: `parity locate {run}`",
+                      run=run.id)  # fmt: skip
     if facts.asked_differently(view):
         yield message(
             "advice.ask_the_same",

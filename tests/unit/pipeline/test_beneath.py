@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_capt
 from parity.pipeline.beneath import look_beneath, with_sketches
 from parity.records import Kind, Verdict
 from parity.records.evidence import LocatedEvidence
+from parity.report.advice import next_steps
 from parity.store import NewRun, Store
+from parity.view import of_store
 
 
 def wrong(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
@@ -102,6 +105,15 @@ def test_locate_names_module_token_step_and_row(stored: list[str]) -> None:
     assert (base["arm"], base["is_baseline"], base["located"]) == ("cpu/base", True, [])
     (one,) = mtp["located"]
     assert (one["module"], one["position"], one["key"]["request"]) == ("model.layers.1.attn", 20, "p7")
+
+
+def test_what_to_do_next_names_the_command(stored: list[str]) -> None:
+    with Store.open(Path(stored[1]), create=False) as store:
+        view = of_store(store, "r1")
+        view = replace(view, run=replace(view.run, status="finished", verdict="DIVERGED"))
+        assert view.located
+    said = list(map(str, next_steps(view)))
+    assert any("`parity locate r1`" in line for line in said), said
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
