@@ -1,9 +1,11 @@
 """The part `hunt` of benchmarks/wide.py: which faults that nothing was tuned on get a PASS?
 
-Each fault of `worlds.unseen`, in runs of `--most` completions, is compared as it looks with all that is known of it and
-with less (`worlds.seen_as`). *Moved*: how many in 1,000 of the candidate's tokens are other ones by the fault's doing;
-where they are drawn, the total variation between what they are drawn from and what was asked for; for numerics, greedy
-choices on the baseline's text. `--said`: what the verdict says of each PASS of a fault that moves more than LEAST.
+Each fault of `worlds.unseen`, with `--catalogue` those of `worlds.faults` as well, in runs of `--most` completions, is
+compared as it looks with all that is known of it and with less (`worlds.seen_as`). *Moved*: how many in 1,000 of the
+candidate's tokens are other ones by the fault's doing; where they are drawn, the total variation between what they are
+drawn from and what was asked for; for numerics, greedy choices on the baseline's text. Every PASS is compared with its
+own numbers (`worlds.claims`): one that says that it would have seen what was planted contradicts itself, one that does
+not speak of it is silent. `--said`: what the verdict says of each PASS of a fault that moves more than LEAST.
 `--share`: the faults of rows that lapse, in that share of the rows. In the view `baseline at fault` the arms have
 changed places: whoever is DIVERGED there is accused of what the other has done.
 """
@@ -19,7 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from worlds import Fault, Shape
+from worlds import Fault, Shape, catalogue
+from worlds.claims import EXCLUDED, UNSPOKEN, planted, spoken
 from worlds.engine import SOUND, Arm
 from worlds.faults import NUMERICS
 from worlds.seen_as import AT_FAULT, VIEWS
@@ -43,9 +46,12 @@ def hunt(
     views: Sequence[str],
     log: Path | None,
     share: float = 0.0,
+    known_ones: bool = False,
 ) -> list[dict[str, Any]]:
     """One row for each fault and shape: verdicts by view, one letter for each seed. `log`: a line for each row."""
-    every = [one.at(share) for one in unseen() if one.lapse and not one.share and not one.where] if share else unseen()
+    every = [*unseen(), *(catalogue() if known_ones else ())]
+    if share:
+        every = [one.at(share) for one in every if one.lapse and not one.share and not one.where]
     faults = [one for one in every if only in f"{one.family}: {one.name}, {one.size}"]
     known = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
     done = {(row["shape"], row["fault"], row["size"]) for row in known}
@@ -74,6 +80,7 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
     for faulty in worlds:
         trial = faulty.trial(replace(fault, family="hunted"), blocks_of(most))
         share = _moved(faulty, fault, trial)
+        truth = planted(fault, faulty, trial, share)
         moved, tokens = moved + share * trial.tokens, tokens + trial.tokens
         for view in views:
             judged = judge(VIEWS[view](trial))
@@ -83,10 +90,9 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
             if view == AT_FAULT and judged.result.verdict is Verdict.DIVERGED:
                 blamed.append({"seed": faulty.seed, "said": str(judged.result.reasons[0])})
             if judged.result.verdict is Verdict.PASS:
-                turned = judged.result.stats.moved or None
-                excluded = None if turned is None else 1000 * turned.at_most
                 said = str(judged.result.reasons[0])
-                passes.append({"view": view, "seed": faulty.seed, "excluded": excluded, "said": said})
+                how, why = ("", "") if view == AT_FAULT else spoken(judged.result.stats, truth)
+                passes.append({"view": view, "seed": faulty.seed, "said": said, "spoken": how, "why": why})
         faulty.forget()
     return {
         "shape": name, "family": fault.family, "fault": fault.name, "size": fault.size, "moved": 1000 * moved / tokens,
@@ -129,8 +135,15 @@ def show(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
     passed = list(false_passes(rows))
     total = sum(len(found) for row in rows for found in row["verdicts"].values())
     print(f"\n{len(passed)} of {total} verdicts are a PASS of a fault that moves more than {LEAST:g} token in 1,000")
-    false = sum(one["excluded"] is not None and one["excluded"] < row["moved"] for row, one in passed)
-    print(f"of these {false} say that what turns so many greedy choices is excluded")
+    every = [(row, one) for row in rows for one in row["passes"]]
+    for how, what in ((EXCLUDED, "contradict themselves: they say that this would have been seen"),
+                      (UNSPOKEN, f"of what moves more than {LEAST:g} in 1,000 do not speak of it")):  # fmt: skip
+        told = [(row, one) for row, one in every if one.get("spoken") == how]
+        some = [(row, one) for row, one in told if how == EXCLUDED or row["moved"] > LEAST]
+        print(f"{len(some)} of {len(every)} PASS {what}")
+        for row, one in some:
+            print(f"  {row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), {one['view']}, "
+                  f"seed {one['seed']}: {one['why']}")  # fmt: skip
     wrong = [(row, one) for row in rows for one in row.get("blamed", ())]
     if AT_FAULT in views:
         print(f"{len(wrong)} accuse the candidate of what the baseline has done")

@@ -275,6 +275,8 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     adjusted: Mapping[str, float] = {}
     """The same after Holm's adjustment."""
     failed: tuple[str, ...] = ()
+    baseline_off: tuple[str, ...] = ()
+    """Tests by which it is the baseline that lies off its scores, and the candidate less."""
     more_than_one_unit: bool = False
     """Of what failed, something is more than one bf16 unit of noise on every logit explains."""
     other_kernels: tuple[str, ...] = ()

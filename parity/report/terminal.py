@@ -34,12 +34,8 @@ FIGURES: Final = frozenset(
     f"conclude.{name}"
     for name in (
         "moved",
-        "seen_draws",
-        "no_draws_seen",
         "residuals",
         "own_residuals",
-        "seen_numerics",
-        "seen_none",
         "seen_ways",
         "unseen_ways",
         "untried_ways",

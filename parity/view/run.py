@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from parity.comparator import Suspect, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
-from parity.records import Json, Key, Verdict
+from parity.records import Json, Key, Kind, Verdict
 from parity.records.emulated import PROVES, proves
 from parity.records.evidence import LocatedEvidence, ViolationEvidence
+from parity.records.first_faults import FOLLOWS, Fault, followed
 from parity.store import RequestRow
 from parity.view.arm import ArmView
 from parity.view.evidence import Evidence
@@ -35,6 +36,10 @@ WORST: Final = 3
 
 TEXT: Final = 400
 """Characters kept of an output."""
+
+
+def _fault(one: FindingView) -> Fault:
+    return Fault(None if one.of_run else (one.arm, *one.key), Kind(one.kind), one.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +223,15 @@ class RunView:
 
     @property
     def examples(self) -> list[FindingView]:
-        """The worst findings of as many kinds as there are; where nothing is corrupt, the widest near-tie."""
+        """The worst findings of as many kinds as there are, what follows from another one last; where nothing is
+        corrupt, the widest near-tie."""
         if not self.corrupt:
             return [self.chosen] if self.chosen is not None else []
-        first = {finding.kind: finding for finding in reversed(self.corrupt)}
-        chosen = [finding for finding in self.corrupt if first[finding.kind] is finding]
-        return [*chosen, *(one for one in self.corrupt if first[one.kind] is not one)][:EXAMPLES]
+        places = followed([_fault(one) for one in self.corrupt])
+        begins = [one for one, after in zip(self.corrupt, places, strict=True) if after != FOLLOWS]
+        first = {finding.kind: finding for finding in reversed(begins)}
+        chosen = [finding for finding in begins if first[finding.kind] is finding]
+        return [*chosen, *(one for one in begins if first[one.kind] is not one)][:EXAMPLES]
 
     @property
     def missed(self) -> Mapping[str, float]:

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from worlds import BASE, FLAT, PEAKED, SMALL, SURE, WIDE, Fault, Made, Shape, World, catalogue, speculating
 from worlds.choosing import Chooser, Lapse
+from worlds.claims import ADMITTED, EXCLUDED, UNSPOKEN, Planted, planted, spoken
 from worlds.rounding import bf16, fp8, int8
+from worlds.trials import Faulty
 from worlds.world import WORDS
 
 from parity.capture import check_capture, read_capture, write_capture
+from parity.comparator.stats import Missed, SamplingStats, Stats, WaySeen
 from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.steps import steps_of
 
@@ -247,3 +250,38 @@ def test_wrong_numbers_show_in_the_residual_and_hardly_in_the_tokens() -> None:
         made = world.run(asked, fault=fault, max_tokens=TOKENS)
         assert residuals(made.capture, world.score(made.capture)).std() > 1.15 * usual, fault
         assert apart(clean, made) < 0.1
+
+
+def test_a_pass_is_held_against_what_was_planted() -> None:
+    ways = tuple(
+        WaySeen(way="temperature", size=size, completions=64, share=share) for size, share in ((1.3, 0.2), (1.07, None))
+    )
+    sampling = SamplingStats(
+        p_values={}, adjusted={}, mean_surprisal=(None, None), mean_length=(None, None), finish_reasons={},
+        distinct_samples=(None, None), scored=64, temperature=1.0, ways_seen=ways,
+    )  # fmt: skip
+    said = Stats(sampling=sampling)
+    hot = Planted(share=0.3, moved=0.1, completions=64, drawn=True, way="temperature", size=1.4)
+    assert spoken(said, hot)[0] == EXCLUDED
+    assert spoken(said, replace(hot, share=0.1))[0] == ADMITTED
+    assert spoken(said, replace(hot, size=1.1))[0] == ADMITTED
+    assert spoken(said, replace(hot, size=0.5))[0] == ADMITTED
+    assert spoken(Stats(), hot)[0] == UNSPOKEN
+    wrong = Planted(share=0.1, moved=0.001, completions=64, drawn=False, below=(3.0, 2.0, 0.1))
+    missed = Missed(fault="wrong_token", size=0.25, seen=1.0, rate=0.05)
+    assert spoken(Stats(missed=(missed,)), wrong)[0] == ADMITTED
+    assert spoken(Stats(missed=(missed,)), replace(wrong, below=(3.0,) * 4))[0] == EXCLUDED
+
+
+def test_what_is_planted_is_known_by_numbers() -> None:
+    """Of every second-best token its distance from the best; of a temperature how much and in how many rows."""
+    faulty = Faulty(7, FLAT, first=8, max_tokens=32)
+    second = Fault("second", "", "t", (), lapse=Lapse(second=True, start=9, stop=10))
+    trial = faulty.trial(second, 1)
+    found = planted(second, faulty, trial, 0.0)
+    assert len(found.below) == len(trial.truth.lapsed)
+    assert min(found.below) > 0
+    warm = Fault("warm", "", "t", (), lapse=Lapse(values={"temperature": 1.2}), share=0.5, rules={"temperature": 0.8})
+    trial = faulty.trial(warm, 1)
+    found = planted(warm, faulty, trial, 0.0)
+    assert (found.way, found.size, found.share, found.places) == ("temperature", pytest.approx(1.5), 0.5, 1.0)

@@ -164,8 +164,16 @@ class Chooser:
         for row in lapsed:
             if self.lapses[row].second:  # type: ignore[union-attr]
                 chosen[row] = _second(logits[row])
-        self.chosen = chosen
+                self.weights[self.drawn == row] = np.eye(self.vocabulary, dtype=np.float32)[chosen[row]]
+        self.chosen, self.logits = chosen, logits
         return chosen
+
+    def below(self, others: Ints) -> Floats:
+        """Nats by which these tokens lie below those that were to be taken; 0 where those were drawn; shape (rows,)."""
+        rows = np.arange(len(others))
+        found = np.where(others == self.chosen, 0.0, self.logits[rows, self.chosen] - self.logits[rows, others])
+        found[self.drawn] = 0.0
+        return found
 
     def verified(self, chosen: Ints, drafted: Ints, raw: Floats, at: Ints, places: Ints, most: int) -> Ints:
         """What becomes of `chosen` where drafts are not checked as they should be; `most`: tokens drafted a step."""

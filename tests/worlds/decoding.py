@@ -37,7 +37,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Said:
     """What became of a row. own: the engine's raw logprobs, ids and values of shape (T, columns), the chosen first.
-    moved: how many of its choices a lapse has changed, in the mean."""
+    moved: how many of its choices a lapse has changed, in the mean; worst: nats by which the worst of these lies below
+    the best token, where that was to be taken."""
 
     tokens: Ints
     finish: str
@@ -45,6 +46,7 @@ class Said:
     own_ids: Ints
     own: Floats
     moved: float = 0.0
+    worst: float = 0.0
 
 
 @dataclass
@@ -82,7 +84,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
     own_ids = np.full((count, longest, columns), -1, dtype=np.int64)
     own = np.full((count, longest, columns), np.nan, dtype=np.float32)
     ends: list[tuple[str, int | None] | None] = [None] * count
-    length, moved = np.zeros(count, dtype=np.int64), np.zeros(count)
+    length, moved, worst = np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count)
     batch = Batch(model, arm, count, noise)
     asked = [row.rules for row in rows], [row.prompt for row in rows], [row.seed for row in rows]
     lapses = {index: row.lapse for index, row in enumerate(rows) if row.lapse}
@@ -113,6 +115,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
                 right = sound.choose(logits, at, in_step)
                 chosen = chooser.verified(chosen, drafted, logits, at, in_step, arm.draft)
                 moved[here] += decoding * chooser.moved(sound, chosen, right)
+                worst[here] = np.fmax(worst[here], np.where(decoding, sound.below(chosen), 0.0))
         following = step + 1
         if following < forced.shape[1]:
             given = following < forced_until[here]
@@ -162,7 +165,8 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
     made = []
     for index in range(count):
         many, end = int(length[index]), ends[index] or ("length", None)
-        made.append(Said(said[index, :many], *end, own_ids[index, :many], own[index, :many], float(moved[index])))
+        lapsed = float(moved[index]), float(worst[index])
+        made.append(Said(said[index, :many], *end, own_ids[index, :many], own[index, :many], *lapsed))
     return made
 
 

@@ -186,13 +186,14 @@ class Faulty:
         parts = [self._part(fault, number, arm or speculating(2)) for number in range(blocks)]
         hits = {key: hit for _, truth, _ in parts for key, hit in truth.rows.items()}
         scores = {key: top for _, _, some in parts for key, top in some.items()}
+        lapsed = {key: worst for _, truth, _ in parts for key, worst in truth.lapsed.items()}
         made = Trial(
             f"{fault.name}, {fault.size}".rstrip(", "),
             self.seed,
             self.baseline(fault, blocks),
             _joined([made for made, _, _ in parts]),
             scores,
-            Truth(fault, hits, sum(truth.moved for _, truth, _ in parts)),
+            Truth(fault, hits, sum(truth.moved for _, truth, _ in parts), lapsed),
             CompareOptions(detokenize=WORDS),
         )
         return crossed(self.world, made) if fault.family == "sampled" else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,11 +75,13 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class Truth:
     """What was planted. rows: completions whose tokens a fault of single rows has changed. moved: tokens that are other
-    ones by the fault's doing, each by itself (0 for numerics, where the baseline's text must be asked)."""
+    ones by the fault's doing, each by itself (0 for numerics, where the baseline's text must be asked). lapsed: the
+    completions in which a rule was forgotten to some effect, and how many nats below the best the worst choice lies."""
 
     fault: Fault | None = None
     rows: Mapping[Key, Hit] = field(default_factory=dict)
     moved: float = 0.0
+    lapsed: Mapping[Key, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,8 @@ class World:
                 odd = [fault.where.holds(key, len(row.prompt), rounds) for key, row in zip(keys, rows, strict=True)]
                 said = [one if is_odd else other for one, other, is_odd in zip(said, clean, odd, strict=True)]
             moved = sum(one.moved for one in said)
-            return Made(self._capture(asked, broken, rules, keys, rows, said), Truth(fault, moved=moved))
+            lapsed = _lapsed(zip(keys, said, strict=True))
+            return Made(self._capture(asked, broken, rules, keys, rows, said), Truth(fault, moved=moved, lapsed=lapsed))
         clean = decode(self.model, arm, rows, columns=columns, noise=noise)
         planted, missing, donors = self._plant(fault, fault_seed, arm, rows, clean, columns)
         hits = {
@@ -162,7 +165,8 @@ class World:
         made = self._capture(
             asked, arm, rules, [keys[r] for r in kept], [rows[r] for r in kept], [said[r] for r in kept]
         )
-        return Made(made, Truth(fault, hits, sum(_moved(clean[row], said) for row, said in planted.items())))
+        lapsed = _lapsed((keys[row], one) for row, one in planted.items())
+        return Made(made, Truth(fault, hits, sum(_moved(clean[row], said) for row, said in planted.items()), lapsed))
 
     def _rows(
         self, asked: Sequence[Asked], arm: Arm, rounds: int, rules: Mapping[str, Any]
@@ -372,6 +376,10 @@ def _altered(fault: Fault, keys: Sequence[Key], rows: Sequence[Row]) -> list[Row
             seeds.setdefault(key, row.seed)
         rows = [replace(row, seed=seeds[key]) for key, row in zip(alike, rows, strict=True)]
     return list(rows)
+
+
+def _lapsed(rows: Iterable[tuple[Key, Said]]) -> dict[Key, float]:
+    return {key: one.worst for key, one in rows if one.moved > 0}
 
 
 def _moved(clean: Said, said: Said) -> float:

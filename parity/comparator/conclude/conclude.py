@@ -90,7 +90,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
-        + of_the_run.doubtful(judged, references.floor, references.tolerance)
+        + of_the_run.doubtful(inputs, judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)
         + at_fault.broken_rules(judged)
         + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)
@@ -111,16 +111,20 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     keys = {finding.key for finding in corrupt if finding.request != RUN}
     tests = stats.sampling.failed if stats.sampling else ()
     of_arm = [finding for finding in corrupt if finding.kind is Kind.NUMERICS]
-    if keys or not (tests or of_arm):
+    if keys:
         found.append(
             message(
                 "conclude.corrupt",
                 "{corrupt} of {completions} completions are corrupt: {kinds}",
                 corrupt=len(keys),
                 completions=stats.completions,
-                kinds=sorted({str(finding.kind) for finding in corrupt} - {str(Kind.NUMERICS)}),
+                kinds=_first_kinds(corrupt, stats),
             )
         )
+    elif not (tests or of_arm):
+        found += [
+            message("conclude.run_corrupt", "of the run as a whole: {why}", why=one.evidence.why) for one in corrupt
+        ]
     if tests:
         found.append(
             message(
@@ -139,6 +143,13 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     ]
     other = settings.as_reason(differences)
     return (*found, other) if other else tuple(found)
+
+
+def _first_kinds(corrupt: Iterable[Finding], stats: Stats) -> list[str]:
+    """The kinds of first faults, the most frequent first, and those of the run."""
+    of_run = {str(one.kind) for one in corrupt if one.request == RUN}
+    kinds = dict.fromkeys([*stats.first_faults, *sorted(of_run)])
+    return [kind for kind in kinds if kind != Kind.NUMERICS]
 
 
 def _order(finding: Finding) -> tuple[float, str, int, int, int, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from parity.comparator.conclude.reasons import FLAT
 from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
@@ -36,7 +37,7 @@ def blind(chance: float | None, completions: int) -> Remarks:
     )
 
 
-def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
+def doubtful(inputs: Inputs, judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
     if not judged.doubtful:
         return Remarks()
@@ -60,11 +61,19 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             what=what,
         )
         return reason(said, NextStep(Step.LONGER, said.id, number=4))
+    if floor is not None and inputs.candidate.completions[key].logprobs is None:
+        said = message(
+            "conclude.doubtful_silent",
+            "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",
+            what=what,
+        )
+        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
     if floor is not None:
         return note(
             message(
                 "conclude.doubtful_noise",
-                "{what}; the baseline's own tokens lie up to {largest:.3f} nats below the best: noise",
+                "{what}; so little is taken for rounding (the baseline's own tokens lie up to {largest:.3f} nats below "
+                "the best)",
                 what=what,
                 largest=floor.largest,
             )
@@ -163,7 +172,7 @@ def drifted(drift: Drift | None, found: Numerics | None) -> Remarks:
         message(
             "conclude.drifted",
             "the candidate's mean gap is {candidate:.4f} nats, the baseline's {baseline:.4f} (p = {p_value:.2g}): a "
-            "small systematic difference, though no single token shows it",
+            "small systematic difference",
             candidate=drift.candidate_mean_gap,
             baseline=drift.baseline_mean_gap,
             p_value=drift.p_value,
@@ -182,6 +191,13 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
             )
         )
     said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
+    if found is not None and found.baseline_off:
+        off = message(
+            "conclude.baseline_off",
+            "the baseline's own logprobs lie off their scores everywhere, the candidate's do not: the baseline is at "
+            "fault, or the scores are not those of its numerics",
+        )
+        return reason(off, NextStep(Step.SWAP, off.id), NextStep(Step.REFERENCE, off.id))
     if found is None or said is None or said.severity is Severity.CORRUPT:
         return Remarks()
     differs = message(

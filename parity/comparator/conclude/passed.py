@@ -71,6 +71,8 @@ def _draws(stats: Stats) -> Iterator[Message]:
     found = stats.sampling.draws_seen if stats.sampling else None
     unchecked = stats.sampling.unchecked_drafts_seen if stats.sampling else None
     if found is None:
+        if stats.sampling and stats.sampling.scored and stats.identical < stats.completions:
+            yield message("conclude.draws_untested", "whether all draws together are as asked was not tested")
         return
     sizes = [
         *_known(
@@ -182,13 +184,11 @@ def _smallest(found: Detectable | None) -> Iterator[Message]:
         ),
         *_known(
             found.wide_per_10_000,
-            lambda rate: message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=rate),
+            lambda rate: message("conclude.seen_wide", "{rate:.0f} in 10,000 off by 0.1 nats", rate=rate),
         ),
     ]
     if sizes:
-        yield message(
-            "conclude.seen_numerics", "numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=sizes
-        )
+        yield message("conclude.seen_numerics", "numerics wrong everywhere show from {sizes} on (95 %)", sizes=sizes)
     else:
         yield message("conclude.seen_none", "so few tokens show no wrong numerics that stay within the tolerance")
 

@@ -49,6 +49,8 @@ class Judged(Struct, frozen=True):
     """What unjudged completions look like."""
     doubtful: dict[Key, tuple[int, float]] = field(default_factory=dict)
     """Completions with nothing wrong but a token or two little beyond the tolerance: position and gap of the worst."""
+    excused: float = 0.0
+    """Nats below the best up to which a lone token does not count as a fault."""
     contradicted: list[Key] = field(default_factory=list)
     """Completions whose score rejects the baseline's own token where the two part."""
     baseline_ends: dict[Key, Message] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Judged(Struct, frozen=True):
             self.limited | other.limited,
             self.suspects | other.suspects,
             self.doubtful | other.doubtful,
+            max(self.excused, other.excused),
             [*self.contradicted, *other.contradicted],
             self.baseline_ends | other.baseline_ends,
             [*self.notes, *other.notes],
@@ -109,6 +112,7 @@ def judge_pairs(setup: Setup) -> Judged:
         _seen_in(cases, classes),
         findings=[*mismatches, *(one for case in cases for one in findings.findings_of(case, arms, setup.tolerance))],
         notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
+        excused=max(setup.tolerance, setup.doubt.lone(silent=any(one.logprobs is None for one in pairs.candidate))),
     )
 
 

@@ -56,11 +56,11 @@ def in_words(one: Missed) -> Message:
     return WORDS[one.fault](one.size)
 
 
-def in_greedy(identical: int, near_ties: int, chance: float | None, tolerance: float) -> Missed:
+def in_greedy(identical: int, near_ties: int, chance: float | None, tolerance: float, cut_short: int = 0) -> Missed:
     """identical: completions equal to the baseline's; near_ties: those that part and were judged to their end, after
-    which a wrong token passes with this chance."""
+    which a wrong token passes with this chance; cut_short: those that part, and that nothing judged from there on."""
     seen = identical + near_ties * (1 - (chance or 0.0))
-    fault = "wrong_token" if near_ties else "other_token"
+    fault = "wrong_token" if near_ties or cut_short else "other_token"
     total = identical + near_ties
     return _of(fault, tolerance, seen / total if total else 0.0, total)
 

@@ -12,9 +12,10 @@ than that, or otherwise: to one side, by id or place, or in few tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, structs
 
 from parity.comparator.population import residual_tests
@@ -36,6 +37,10 @@ from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
 from parity.comparator.stats import Drift, NoisySpots, Numerics
+
+Bools = npt.NDArray[np.bool_]
+Arms = tuple[Arm, Arm]
+Names = tuple[str, ...]
 
 BEYOND = ("shift", "ids", "places", "spots", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
 """Tests that one bf16 unit of noise on every logit does not fail."""
@@ -117,6 +122,10 @@ def measure_numerics(
         if float(candidate.noise.mean()) < residual_tests.ALONE * float(baseline.noise.mean()):
             # Noise that moves gaps makes residuals larger: where they are as usual, few near-ties fell otherwise.
             tests["gaps"] = 1.0
+    adjusted = holm(dict(tests))
+    both = [name for name in TWO_SIDED if adjusted[name] < alpha and residuals.by_scores]
+    off = of_baseline(both, residuals, (baseline, candidate), completion, new) if both else ()
+    tests |= dict.fromkeys(off, 1.0)
     found = Numerics(
         source="scores" if residuals.by_scores else "own",
         tokens=len(residuals),
@@ -127,6 +136,7 @@ def measure_numerics(
         candidate=candidate.summary(),
         mean_shift=float((candidate.capped - baseline.capped).mean()),
         leaning={name: one.size for name, one in leans.items()},
+        baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
@@ -137,6 +147,25 @@ def measure_numerics(
         detectable=detectable_effects(baseline, candidate, completion, block, len(tests), alpha),
     )
     return _with_failed(found, tests, alpha)
+
+
+TWO_SIDED = ("shift", "ids", "places")
+"""Tests that fail whichever arm lies off its scores."""
+
+
+def of_baseline(failed: Sequence[str], residuals: PairedResiduals, arms: Arms, completion: Groups, new: Bools) -> Names:
+    """Of these of TWO_SIDED, the ones that the baseline fails by itself, against the scores alone, and the candidate
+    not, or by less."""
+    baseline, candidate = arms
+    found = []
+    for sides in ((baseline, _silent(candidate)), (_silent(baseline), candidate)):
+        leans = leanings(residuals, *sides, completion, new)
+        found.append({**{name: one.p_value for name, one in leans.items()}, "shift": shift(*sides, completion)})
+    return tuple(name for name in failed if found[0][name] < found[1][name])
+
+
+def _silent(arm: Arm) -> Arm:
+    return structs.replace(arm, capped=np.zeros_like(arm.capped))
 
 
 def _with_failed(found: Numerics, p_values: Mapping[str, float], alpha: float) -> Numerics:

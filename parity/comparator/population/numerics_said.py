@@ -45,9 +45,9 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
         "{sizes} (p = {p_value:.2g}); {rounding}; {kernels}",
         sizes=_sizes(found, drift, gaps),
         p_value=min(found.adjusted[name] for name in found.failed),
-        rounding=message("numerics.more", "that is more than one bf16 unit of noise on every logit would explain")
+        rounding=message("numerics.more", "noise of one bf16 unit on every logit would not explain all of that")
         if found.more_than_one_unit
-        else message("numerics.no_more", "one bf16 unit of noise on every logit would explain that"),
+        else message("numerics.no_more", "noise of one bf16 unit on every logit would explain that"),
         kernels=message(
             "numerics.other_kernels",
             "the arms compute with other {settings}, which may be all there is to it",
@@ -64,7 +64,7 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: Gaps) -> list[Message]:
         said.append(
             message(
                 "numerics.scale",
-                "the logits are {ratio:.2f} times as noisy as the baseline's ({units:.2f} bf16 units)",
+                "the logits are {ratio:.2f} times as noisy as the baseline's ({units:.2f} bf16 units on average)",
                 ratio=found.scale_ratio,
                 units=found.logit_noise_in_units,
             )

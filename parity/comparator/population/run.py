@@ -106,18 +106,21 @@ def measure(
         moved=moved(greedy, {**gaps, **judged.gaps}, judged.limited) or UNSET,
     )
     if not counted.corrupt and not counted.missing:
-        of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
+        identical, whole_ties, cut = _judged_whole(greedy, judged)
+        of_greedy = missed.in_greedy(identical, whole_ties, chance, max(references.tolerance, judged.excused), cut)
         of_others = missed.of_penalties(len(greedy.keys), _others_seen(part, references, gaps))
         stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
     own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
 
 
-def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
-    """(completions equal to the baseline's, completions that part at near-ties and are judged to their end)."""
+def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int, int]:
+    """(completions equal to the baseline's, those that part at near-ties and are judged to their end, those that are
+    not)."""
     classes = Counter(map(judged.classes.get, pairs.keys))
     cut_short = judged.limited.keys() & pairs.keys if judged.limited else ()
-    return classes["identical"], classes["near_tie"] - sum(judged.classes.get(key) == "near_tie" for key in cut_short)
+    open_ones = sum(judged.classes.get(key) == "near_tie" for key in cut_short)
+    return classes["identical"], classes["near_tie"] - open_ones, open_ones
 
 
 def _with_missed(stats: Stats, *found: Missed) -> Stats:

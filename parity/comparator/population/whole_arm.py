@@ -36,8 +36,18 @@ COARSE = 0.02
 EXACT = 1e-9
 """Nats: a residual of that size is none."""
 
+ALL_BUT_FEW = 0.99
+"""Share of an arm's logprobs from which on all count as rounded alike."""
+
 FEW_STEPS = 16
 """Residuals that it takes to say how coarse logprobs are."""
+
+DECIMALS = (0.01, 0.001)
+"""Nats: steps of logprobs that are written with two or three decimals. Beside an arm that writes them whole their
+rounding looks like noise of its logits."""
+
+HALVES = (("bf16", 0xFFFF), ("fp16", 0x1FFF))
+"""Formats of logprobs, and the bits of single precision that a number of theirs leaves empty."""
 
 GRIDS = (1.0, 0.5, 0.25, 0.2, 0.125, 0.1, 0.0625, 0.05, 0.04, 0.03125, 0.025)
 """Nats: steps of an arm's own logprobs that are looked for."""
@@ -144,6 +154,14 @@ def _residuals(
             "the logprobs come in steps of about {step:.3f} nats: residuals that small could not be tested",
             step=step,
         )
+    forms = [_form(one) for one in _own(found)]
+    if forms[0] != forms[1]:
+        return None, message(
+            "numerics.forms",
+            "the logprobs of one arm are rounded ({form}), those of the other are not, or otherwise: their residuals "
+            "cannot be compared",
+            form=forms[1] or forms[0],
+        )
     return found, None
 
 
@@ -186,7 +204,23 @@ def _grid(logprobs: FloatArray) -> float:
     known = logprobs[logprobs < -EXACT]
     if len(known) < FEW_STEPS:
         return 0.0
-    return next((step for step in GRIDS if (np.abs(known / step - np.round(known / step)) < 1e-5).mean() > 0.99), 0.0)
+    return next((step for step in GRIDS if _steps(known, step, 1e-5) > ALL_BUT_FEW), 0.0)
+
+
+def _form(logprobs: FloatArray) -> str:
+    """What the logprobs of an arm are rounded to: a format of 16 bits, or a step in nats; "" for neither."""
+    known = logprobs[logprobs < -EXACT]
+    if len(known) < FEW_STEPS:
+        return ""
+    bits = known.astype(np.float32).view(np.uint32)
+    of_format = (name for name, empty in HALVES if ((bits & empty) == 0).mean() > ALL_BUT_FEW)
+    of_step = (f"{step:g}" for step in DECIMALS if _steps(known, step, 1e-3) > ALL_BUT_FEW)
+    return next(of_format, next(of_step, ""))
+
+
+def _steps(logprobs: FloatArray, step: float, off: float) -> float:
+    """Share of logprobs that are multiples of this, but for so much of it."""
+    return float((np.abs(logprobs / step - np.round(logprobs / step)) < off).mean())
 
 
 def _silent(arms: list[str]) -> Message:

@@ -10,7 +10,7 @@ from captures import capture, completion, score, texts
 from worlds import BASE, FLAT, PEAKED, Shape, World, speculating
 
 from parity.comparator import Comparison, compare
-from parity.records import Capture, ScoreKey, Verdict
+from parity.records import Capture, ScoreKey, TopLogprobs, Verdict
 
 ROWS = 48
 
@@ -68,3 +68,17 @@ def test_after_near_ties_only_what_was_judged_counts() -> None:
     clean = compare(capture("cpu/base", *base), capture("cpu/mtp", *base))
     assert [one.fault for one in clean.stats.missed] == ["other_token"]
     assert "a token other than the baseline's in fewer than 7.22%" in texts(clean.reasons)[1]
+
+
+def test_where_some_part_unjudged_another_token_is_not_excluded() -> None:
+    """In a quarter of the completions there is one, which its own list supports: a PASS must not say that this would
+    have been seen."""
+    stream = list(range(100, 160))
+    other = [*stream[:20], 777, *range(300, 339)]
+    own = score(other, {20: 0.1}, stream)
+    usual = TopLogprobs.from_json([[[token, -0.1], [777, -0.2]] for token in stream])
+    base = [completion(stream, f"p{n}", logprobs=usual) for n in range(40)]
+    parted = [completion(other, f"p{n}", logprobs=own) if n < 10 else base[n] for n in range(40)]
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *parted))
+    assert result.stats.near_tie == 10
+    assert [one.fault for one in result.stats.missed] == ["wrong_token"]

@@ -106,7 +106,7 @@ def test_what_a_bf16_unit_may_explain_is_no_pass(name: str, size: str) -> None:
     assert found.evidence.scale_ratio > residual_tests.LEAST_FACTOR
     if result.verdict is Verdict.INCONCLUSIVE:
         assert not found.evidence.more_than_one_unit
-        assert "one bf16 unit of noise on every logit would explain that" in str(found.evidence.why)
+        assert "noise of one bf16 unit on every logit would explain that" in str(found.evidence.why)
 
 
 @pytest.mark.parametrize("arm", [speculating(1), speculating(3), SMALL, WIDE], ids=lambda arm: str(arm.name))

@@ -1,0 +1,76 @@
+"""Faults that are the baseline's, and habits of one side alone, are not blamed on the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from captures import capture, completion, score
+from worlds import BASE, FLAT, Broken, Fault, World, speculating
+
+from parity.comparator import Comparison, compare
+from parity.records import Capture, ScoreKey, Scores, Verdict
+from parity.records.next_steps import Step
+
+QUANTISED = Fault("weights quantised", "fp8", "", (), broken=Broken(weights="fp8"))
+
+
+@pytest.fixture(scope="module")
+def arms() -> tuple[Capture, Capture, Scores]:
+    world = World(91_001, FLAT)
+    asked = world.requests(96)
+    base, other = (world.run(asked, arm, max_tokens=96).capture for arm in (BASE, speculating(2)))
+    return base, other, world.score(base, other)
+
+
+def ids(result: Comparison) -> set[str]:
+    return {one.id for one in result.reasons}
+
+
+def test_a_baseline_that_lies_off_sound_scores_is_named() -> None:
+    world = World(91_001, FLAT)
+    asked = world.requests(96)
+    for faulty, verdict in ((BASE, Verdict.INCONCLUSIVE), (speculating(2), Verdict.DIVERGED)):
+        base, other = (
+            world.run(asked, arm, fault=QUANTISED if arm == faulty else None, max_tokens=96).capture
+            for arm in (BASE, speculating(2))
+        )
+        result = compare(base, other, world.score(base, other))
+        assert result.verdict is verdict
+        assert ("conclude.baseline_off" in ids(result)) == (faulty == BASE)
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("rounded", [bf16, lambda values: values.round(2)], ids=["bf16", "two decimals"])
+def test_logprobs_that_one_side_rounds_are_no_noise_of_its_logits(
+    arms: tuple[Capture, Capture, Scores], rounded: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    base, other, scores = arms
+    made = {
+        key: replace(one, logprobs=one.logprobs and replace(one.logprobs, values=rounded(one.logprobs.values)))
+        for key, one in other.completions.items()
+    }
+    result = compare(base, replace(other, completions=made), scores)
+    assert result.verdict is Verdict.PASS
+    assert "conclude.numerics_untested" in {one.id for one in result.notes}
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.31, Verdict.INCONCLUSIVE), (0.6, Verdict.DIVERGED)])
+def test_a_token_a_little_too_far_is_left_open_where_its_engine_gives_no_logprob(gap: float, verdict: Verdict) -> None:
+    stream = list(range(100, 160))
+    other = [*stream[:20], 777, *range(300, 339)]
+    base = [completion(stream, f"p{n}") for n in range(40)]
+    parted = [completion(other if n < 1 else stream, f"p{n}") for n in range(40)]
+    known = {ScoreKey("cpu/mtp", "p0", 0, 0): score(other, {20: gap}, stream)}
+    known |= {ScoreKey("cpu/base", f"p{n}", 0, 0): score(stream) for n in range(40)}
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *parted), known)
+    assert result.verdict is verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        assert "conclude.doubtful_silent" in ids(result)
+        assert {one.step for one in result.next_steps} >= {Step.LOGPROBS}

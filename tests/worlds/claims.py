@@ -1,0 +1,233 @@
+"""What a PASS says that it would have seen, beside what was planted.
+
+A PASS of a fault is right where one of its sentences says that so much of it may have been missed (`ADMITTED`), false
+where one says that it would have been seen (`EXCLUDED`), and silent where none speaks of it (`UNSPOKEN`). What was
+planted is taken from the fault and from what it did to the engine's choices, never from the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.comparator.statistics import FloatArray
+from parity.comparator.stats import Detectable, Missed, Stats, WaySeen
+from parity.records import Capture, TokenIds, TopLogprobs
+from worlds.engine import SOUND, Arm
+from worlds.faults import Fault
+from worlds.trials import Faulty, Trial
+from worlds.world import PREFILL
+
+ADMITTED, EXCLUDED, UNSPOKEN = "admitted", "EXCLUDED", "unspoken"
+
+WIDE = 0.1
+"""Nats, beyond which a residual is wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What wrong numerics do to the logprobs of the baseline's tokens: mean shift in nats, how many times the sound
+    noise, residuals beyond WIDE in 10,000 more than the sound ones."""
+
+    shift: float
+    factor: float
+    wide: float
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A fault in the terms of a verdict.
+
+    share: of the completions it is in; moved: of all tokens, so many are others. below: nats by which the worst choice
+    of each completion that it changed lies below the best one. way, size: how it draws, as the ways of the test
+    `mixture` are called, and `places`: the share of the places of these completions at which it does. unchecked: of
+    the rejected drafts, that are accepted; numbers: of wrong numerics in all completions.
+    """
+
+    share: float
+    moved: float
+    completions: int
+    drawn: bool
+    below: tuple[float, ...] = ()
+    way: str = ""
+    size: float = 0.0
+    places: float = 1.0
+    first: bool = False
+    unchecked: float = 0.0
+    numbers: Numbers | None = None
+
+
+def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted:
+    """moved: share of the tokens."""
+    asked, lapse = trial.baseline.header.sampling, fault.lapse
+    in_it = [key for key, one in trial.candidate.completions.items()
+             if not fault.where or fault.where.holds(key, len(one.prompt_token_ids), fault.rounds)]  # fmt: skip
+    total = max(1, len(trial.candidate.completions))
+    drawn = float(asked.get("temperature") or 0.0) > 0
+    hit = len(trial.truth.lapsed or trial.truth.rows) if fault.hits_rows else len(in_it)
+    made: dict[str, Any] = {"share": hit / total, "moved": moved, "completions": total, "drawn": drawn}
+    if lapse is not None:
+        made |= {"below": tuple(trial.truth.lapsed.values()), "unchecked": lapse.rate * (lapse.draft == "accepted")}
+        if drawn and not lapse.late and not lapse.draft:
+            made |= _drawing(fault, asked)
+            made["places"] = lapse.rate * _window(trial.candidate, lapse.start, lapse.stop)
+            made["first"] = (lapse.start, lapse.stop, lapse.rate) == (0, 1, 1.0)
+    elif fault.hits_rows and not drawn and not fault.rules:
+        made["below"] = tuple(_worst(trial, key) for key in trial.truth.rows)
+    if fault.broken is not SOUND and fault.where is None and not fault.broken.start:
+        made["numbers"] = _numbers(fault, faulty, trial)
+    return Planted(**made)
+
+
+def _drawing(fault: Fault, asked: Any) -> dict[str, Any]:
+    """The way in which it draws, and by how much; none where no way of the test is like it."""
+    assert fault.lapse is not None
+    values = fault.lapse.values
+    if fault.lapse.second:
+        return {"way": "second"}
+    if values.keys() == {"temperature"}:
+        wanted, made = float(asked["temperature"]), float(values["temperature"])
+        return {"way": "temperature", "size": made / wanted} if made else {"way": "best"}
+    shaping = {name for name in values if name.endswith("_penalty")} | ({"logit_bias"} & values.keys())
+    if shaping and shaping == values.keys() and not any(_does(name, values[name]) for name in shaping):
+        return {"way": "penalties", "size": 0.0}
+    return {}
+
+
+def _does(name: str, value: Any) -> bool:
+    return bool(value) and not (name == "repetition_penalty" and value == 1.0)
+
+
+def _window(arm: Capture, start: int, stop: int) -> float:
+    lengths = [len(one.token_ids) for one in arm]
+    return sum(max(0, min(stop, long) - start) for long in lengths) / max(1, sum(lengths))
+
+
+def _worst(trial: Trial, key: Any) -> float:
+    """Nats by which the worst token of a damaged row lies below the best; 0 where the row was not scored."""
+    found = [top for one, top in trial.scores.items() if one.arm == trial.candidate.header.arm and one[1:] == key]
+    made = trial.candidate.completions.get(key)
+    if not found or made is None:
+        return 0.0
+    top, rows = found[0], np.arange(len(made.token_ids))
+    spot = (top.ids == made.token_ids[:, None]).argmax(axis=1)
+    return float(np.nanmax(np.nanmax(top.values, axis=1) - top.values[rows, spot], initial=0.0))
+
+
+def _numbers(fault: Fault, faulty: Faulty, trial: Trial) -> Numbers:
+    """The same tokens forced through the same kernels with and without it, beside what the sound arm's own say."""
+    sides = [
+        faulty.world.score(trial.baseline, arm=Arm(f"cuda/{name}", PREFILL, broken=broken))
+        for name, broken in (("sound", SOUND), ("broken", fault.broken))
+    ]
+    tops = [{name[1:]: top for name, top in side.items()} for side in sides]
+    rows = [[_of_chosen(side[one.key], one.token_ids) for one in trial.baseline] for side in tops]
+    sound, broken = (np.concatenate(side) for side in rows)
+    effect = broken - sound + fault.broken.lift
+    own = [one.logprobs.values[:, 0] for one in trial.baseline if one.logprobs is not None]
+    noise = np.concatenate(own) - sound if own else np.zeros(len(sound))
+    wrong, size = noise + effect, float(np.abs(noise).mean())
+    return Numbers(
+        float(effect.mean()),
+        float(np.abs(wrong).mean()) / size if size else 1.0,
+        1e4 * float((np.abs(wrong) > WIDE).mean() - (np.abs(noise) > WIDE).mean()),
+    )
+
+
+def _of_chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
+    return top.values[np.arange(len(tokens)), (top.ids == tokens[:, None]).argmax(axis=1)]
+
+
+# ------------------------------------------------------------------ what is said of it
+
+
+def spoken(stats: Stats, fault: Planted) -> tuple[str, str]:
+    """(ADMITTED, EXCLUDED or UNSPOKEN, by which number)."""
+    said = list(_said(stats, fault))
+    against = [why for excluded, why in said if excluded]
+    if against:
+        return EXCLUDED, "; ".join(against)
+    return (ADMITTED, "; ".join(why for _, why in said)) if said else (UNSPOKEN, "")
+
+
+def _said(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
+    """What each number that speaks of such a fault says: is it excluded?"""
+    for one in stats.missed:
+        hit = _hit(one, fault)
+        if hit is not None:
+            bound = "no share" if one.rate is None else f"{one.rate:.2%}"
+            yield one.rate is not None and hit > one.rate, f"{one.fault}: {hit:.2%} hit, excluded from {bound}"
+    if stats.moved and not fault.drawn:
+        most = stats.moved.at_most
+        yield fault.moved > most, f"moved: {1000 * fault.moved:.2f} in 1,000, excluded from {1000 * most:.2f}"
+    if stats.sampling:
+        yield from _of_draws(stats, fault)
+    numerics = stats.numerics or None
+    if fault.numbers is not None and numerics is not None:
+        yield from _of_numbers(numerics.detectable, fault.numbers)
+
+
+def _hit(one: Missed, fault: Planted) -> float | None:
+    """The share of completions that have this; None where the fault is another thing."""
+    if one.fault in ("wrong_token", "other_token") and not fault.drawn and fault.below:
+        least = one.size if one.fault == "wrong_token" else 0.0
+        return sum(below > least for below in fault.below) / fault.completions
+    if one.fault == "greedy" and fault.way == "best" and fault.places == 1.0:
+        return fault.share
+    return fault.share if one.fault == "first_greedy" and fault.way == "best" and fault.first else None
+
+
+def _of_draws(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
+    sampling = stats.sampling
+    assert sampling
+    found = sampling.draws_seen
+    if found is None and sampling.scored and stats.identical < stats.completions:
+        yield False, "whether all draws together are as asked was not tested"
+    if found is not None and fault.way == "temperature" and fault.share == fault.places == 1.0:
+        times = max(fault.size, 1.0 / fault.size)
+        seen = found.temperature_times
+        yield seen is not None and times >= seen, f"draws: {times:.2f} times the temperature, seen from {seen}"
+    if found is not None and fault.way == "best":
+        taken, seen = fault.share * fault.places, found.best_taken
+        yield seen is not None and taken >= seen, f"draws: best token at {taken:.1%} of places, seen from {seen}"
+    if fault.unchecked:
+        seen = sampling.unchecked_drafts_seen
+        accepted = fault.unchecked * fault.share
+        yield seen is not None and accepted >= seen, f"unchecked: {accepted:.3g}, seen from {seen}"
+    for one in sampling.ways_seen:
+        if one.way == fault.way:
+            yield (
+                _milder(one, fault) and one.share is not None and fault.share >= one.share,
+                (
+                    f"mixture: {fault.way} {fault.size:.2f} in {fault.share:.0%} of completions at {fault.places:.0%} "
+                    f"of places, {one.size:g} seen from {one.share}"
+                ),
+            )
+    if fault.drawn and not fault.way and not fault.unchecked and fault.numbers is None and sampling.ways_seen:
+        yield False, "of other ways no size is known"
+
+
+def _milder(one: WaySeen, fault: Planted) -> bool:
+    """What would have been seen is no more than what was planted."""
+    if one.way == "temperature":
+        return (one.size > 1) == (fault.size > 1) and abs(np.log(one.size)) <= abs(np.log(fault.size)) and (
+            fault.places == 1.0
+        )  # fmt: skip
+    if one.way == "penalties":
+        return one.size == fault.size and fault.places == 1.0
+    return one.size <= fault.places
+
+
+def _of_numbers(seen: Detectable | None, fault: Numbers) -> Iterator[tuple[bool, str]]:
+    if seen is None:
+        yield False, "so few tokens show no wrong numerics"
+        return
+    for name, least, size in (
+        ("mean shift", seen.mean_shift, abs(fault.shift)),
+        ("times the noise", seen.scale_factor, fault.factor),
+        ("wide in 10,000", seen.wide_per_10_000, fault.wide),
+    ):
+        yield least is not None and size >= least, f"{name}: {size:.4g}, seen from {least}"
