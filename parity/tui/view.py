@@ -145,7 +145,7 @@ COLUMNS: list[Column[FindingRow]] = [
     Column(FIELDS["token"], 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
     Column(FIELDS["length"], 4, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
     # What comes after it in the same completion; a fault that does is marked itself.
-    Column(FIELDS["then"], 5, _then, right=True),
+    Column(FIELDS["then"], 4, _then, right=True),
     Column(FIELDS["gap"], 6, lambda f: (nats(f.gap), ""), "gap", right=True),
     Column(FIELDS["state"], 9, _state, "state"),
     Column(FIELDS["label"], 0, lambda f: (plain(f.label), ""), from_width=WIDE + 20),

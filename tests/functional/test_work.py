@@ -17,8 +17,9 @@ from rich.style import Style
 from parity.records import Kind
 from parity.store import Store, TriageState, triage
 from parity.tui import connected
-from parity.tui.screens import selecting
+from parity.tui.screens import findings, selecting
 from parity.tui.widgets.paneltext import PanelText
+from parity.tui.widgets.table import VirtualTable
 
 RUN = "20261120-100000-aaaa"
 
@@ -216,3 +217,26 @@ def test_a_theme_is_switched_wholly(database: Path) -> None:
         assert not (before - {None}) & after
 
     drive(database, task)
+
+
+def test_no_column_lies_under_the_scrollbar(database: Path) -> None:
+    """A gap of 16.20 was shown as 16.2, and another of 116.20 would have been."""
+
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        table = person.app.screen.query_one("#table", VirtualTable)
+        start, width, _ = table._layout()[-1]
+        assert start + width <= table.scrollable_content_region.width < table.size.width
+
+    drive(database, task, size=(120, 40))
+
+
+def test_a_list_says_which_findings_are_of_positive_controls(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "controls", lambda run: {"cpu/mtp": "loop"})
+
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("in positive controls")
+
+    drive(database, task, size=(120, 40))

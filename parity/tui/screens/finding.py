@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from parity.language import in_a_row, render
 from parity.messages import message
-from parity.records import Kind
+from parity.records import RUN, Kind
 from parity.store import FindingRow, Occurrence, Triage, TriageChange
 from parity.tui.bindings import APP, FINDING
 from parity.tui.command import bindings
@@ -339,4 +339,6 @@ class FindingScreen(VisitingScreen):
 
 
 def _panel_of(finding: FindingRow | None) -> str:
+    if finding is not None and finding.request == RUN:
+        return "evidence"  # there is no token to say anything of
     return "logprobs" if finding is None else Kind(finding.kind).row.panel

@@ -38,7 +38,7 @@ from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.lines import LinesView
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
-from parity.view.lines import actual_status
+from parity.view.lines import actual_status, controls
 
 if TYPE_CHECKING:
     from parity.tui.tokens import Decoder
@@ -81,7 +81,13 @@ class FindingsScreen(FilteringScreen):
 
     def _say_run(self) -> None:
         verdict = self.run.verdict or actual_status(self.run)
-        self.set_text("#title", Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}"))
+        said = Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}")
+        names, facets = controls(self.run), self.facets or []
+        if planted := sum(facet.findings for facet in facets if facet.arm in names):
+            of = sum(facet.findings for facet in facets)
+            among = message("tui.among_planted", "{planted:,} of {of:,} in positive controls", planted=planted, of=of)
+            said.append(f"  {render(among)}", "dim")
+        self.set_text("#title", said)
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self.preview_soon))
@@ -232,6 +238,7 @@ class FindingsScreen(FilteringScreen):
 
     def _facets_are(self, facets: list[Facet]) -> None:
         self.facets = facets
+        self._say_run()
         total = self.parity.attempt(self._count, self.total)
         if total != self.total:
             self.total = total

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parity.language import render
 from parity.messages import message
-from parity.records import TopLogprobs
+from parity.records import RUN, TopLogprobs
 from parity.records.steps import PREFILL
 from parity.store import CompletionRow
 from parity.tui.drawing import Drawing
@@ -28,6 +28,10 @@ def logprobs(drawing: Drawing, left: int, right: int, width: int, palette: Palet
     columns = _lists(drawing.view, left, right)
     if not columns and drawing.loading:
         return Text(render(message("tui.reading_files", "Reading the capture files …")))
+    if drawing.view.finding is not None and drawing.view.finding.request == RUN:
+        return Text(
+            render(message("tui.about_run", "About the run as a whole, not about a token: 5 shows the evidence."))
+        )
     if not columns:
         problem = drawing.view.extras.problem or message(
             "tui.no_files", "the capture and score files of the run hold none, or are no longer there"

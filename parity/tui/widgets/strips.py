@@ -100,6 +100,8 @@ class GapStrip(Widget):
     def _heights(self, width: int) -> Text:
         if self.gaps is None or not len(self.gaps):
             said = message("tui.no_scores", "no scores at hand: no gap per token")
+            if not self.length:
+                said = message("tui.no_tokens", "no tokens: no gap per token")
             if self.loading:
                 said = message("tui.reading_gaps", "reading the gaps …")
             return Text(fit(render(said), width), style="dim italic")

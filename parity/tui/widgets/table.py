@@ -198,9 +198,14 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
 
     # ------------------------------------------------------------------ drawing
 
+    @property
+    def room(self) -> int:
+        """Columns left of the scrollbar."""
+        return int(self.scrollable_content_region.width)
+
     def _layout(self) -> list[tuple[int, int, Column[Row]]]:
         """(first column, width, column) of what fits; the first two columns hold cursor and selection."""
-        room = self.size.width - 2
+        room = self.room - 2
         columns = [c for c in self.columns if c.from_width <= self.size.width < c.below_width]
         fixed = sum(column.width + 1 for column in columns if column.width)
         shares = [column for column in columns if not column.width]
@@ -209,7 +214,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         at = 2
         for column in columns:
             width = column.width or max(column.least, left * column.least // weights - 1)
-            width = min(width, self.size.width - at)
+            width = min(width, self.room - at)
             if width <= 0:
                 break
             placed.append((at, width, column))
@@ -217,7 +222,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         return placed
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        width = self.room
         if y == 0:
             return self._header(width)
         index = round(self.scroll_y) + y - 1
