@@ -28,7 +28,8 @@ def judge_run(store: Store, run_id: str, policy: Policy) -> Judgement:
             hint=message("report.finish_2", "finish it with `parity run --resume {run}`", run=run.id),
         )
     arms = [arm for arm in store.arms(run.id) if not arm.is_baseline]
-    judged = [arm for arm in arms if CONTROL not in arm.variant]
+    # A capture that was named to be compared is judged, whatever planted its faults.
+    judged = [arm for arm in arms if run.source == "compare" or CONTROL not in arm.variant]
     return judge(
         policy,
         _stored(store, run.id, frozenset(arm.name for arm in judged)),
