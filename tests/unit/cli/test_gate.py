@@ -118,13 +118,13 @@ def test_budgets_decide_the_exit_code(tmp_path: Path) -> None:
     assert json.loads(loose.stdout)["verdict"] == "DIVERGED"  # what was found does not change
 
 
-def test_a_positive_control_that_was_named_is_judged_in_every_format(tmp_path: Path) -> None:
+def test_a_positive_control_that_was_named_is_judged_in_every_format(golden: tuple[str, Path], tmp_path: Path) -> None:
     """The command ended with 1, and the summary of what it stored said PASS."""
-    base = recorded(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
-    new = recorded(tmp_path / "new.jsonl", "cpu/mtp-control-loop", GARBLED)
-    db, policy = tmp_path / "parity.db", tmp_path / "parity.toml"
+    new, (run, db) = recorded(tmp_path / "new.jsonl", "cpu/mtp-control-loop", GARBLED), golden
+    policy = tmp_path / "parity.toml"
     policy.write_text("[policy]\n[policy.budget]\ncorrupt = 0\n", encoding="utf-8")
-    assert parity("compare", base, new, "--db", db, "--policy", policy).exit_code == 1
+    against = ("--against", run, "--arm", "cpu/base")
+    assert parity("compare", *against, new, "--db", db, "--policy", policy).exit_code == 1
     reported = parity("report", "--db", db, "--policy", policy, "--format", "github").stdout
     assert "DIVERGED" in reported.splitlines()[0]
 
