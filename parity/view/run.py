@@ -39,7 +39,9 @@ TEXT: Final = 400
 
 
 def _fault(one: FindingView) -> Fault:
-    return Fault(None if one.of_run else (one.arm, *one.key), Kind(one.kind), one.position)
+    """What a step broke stands by itself: what it did to the tokens is another thing to show."""
+    alone = one.of_run or one.kind == Kind.VIOLATION
+    return Fault(None if alone else (one.arm, *one.key), Kind(one.kind), one.position)
 
 
 @dataclass(frozen=True, slots=True)
