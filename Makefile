@@ -13,7 +13,7 @@ PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check docs words lock dist clean
+.PHONY: help demo ascend-demo test check format unit fuzz bench engine engine-tests messages messages-check docs words lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
@@ -23,6 +23,7 @@ help:
 	@echo "make check         ruff, ruff format --check, mypy, lint-imports, the house's words"
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
 	@echo "make fuzz          the property tests with new random examples (make test repeats the same ones)"
+	@echo "make bench         speed and size, kept in benchmarks/history.jsonl (ARGS='compare start', ARGS=--all)"
 	@echo "make engine-tests  the tests that start a real engine"
 	@echo "make engine        build the engine environments unless they are there"
 	@echo "make format        let ruff put imports and layout right"
@@ -64,6 +65,9 @@ unit: $(VENV)/.installed-dev
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "hypothesis and not engine" --hypothesis-profile=random $(ARGS)
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/suite.py $(ARGS)
 
 engine-tests: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory engine

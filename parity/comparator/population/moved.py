@@ -8,6 +8,7 @@ count leaves possible, whoever turned them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     return Moved(turned=turned, tokens=tokens, unseen=unseen, at_most=min(1.0, most(turned) / tokens))
 
 
+@cache
 def most(count: int) -> float:
     """The largest mean of a count that leaves this one, or fewer, with a chance of 1 - SURE."""
     low, high = float(count), 2.0 * count + 10.0

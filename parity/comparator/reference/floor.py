@@ -87,17 +87,15 @@ def best_differences(tops: Iterable[TopLogprobs]) -> FloatArray:
     differences = []
     by_width: dict[int, list[FloatArray]] = {}
     for top in tops:
-        by_width.setdefault(top.values.shape[1], []).append(top.values.T)
+        by_width.setdefault(top.values.shape[1], []).append(top.values)
     for width, lists in by_width.items():
         if width < 2:
             continue
-        columns = np.concatenate(lists, axis=1)
+        columns = np.ascontiguousarray(np.concatenate(lists).T)
         with np.errstate(invalid="ignore", over="ignore"):
             best = np.fmax.reduce(columns, axis=0)
-            second = np.full(len(best), -np.inf)
-            for column in columns:  # NaN is below nothing
-                np.maximum(second, np.where(column < best - 1e-3, column, -np.inf), out=second)
-            differences.append(best - second)
+            columns[~(columns < best - 1e-3)] = -np.inf  # NaN is below nothing
+            differences.append(best - np.maximum.reduce(columns, axis=0))
     known = np.concatenate(differences) if differences else np.empty(0)
     return np.asarray(known[np.isfinite(known)])
 
