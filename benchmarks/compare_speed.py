@@ -1,7 +1,7 @@
 """How fast `parity compare` is, end to end and by itself, and how its time grows.
 
     python benchmarks/compare_speed.py [--completions 20480] [--length 512] [--quick] [--processor-time]
-        [--own-logprobs] [--json FILE]
+        [--own-logprobs] [--no-growth] [--json FILE]
 
 Two captures are made up: completions of random text over a vocabulary of 32,000, one pair in ten different
 (most part at a near-tie and stay different, the rest carry a planted fault), with scores for those. Measured:
@@ -300,6 +300,7 @@ def main() -> None:
         help="count the processor's seconds instead of the clock's: for a machine that does other work as well "
         "(nothing here uses more than one core)",
     )
+    parser.add_argument("--no-growth", action="store_true", help="leave out how the time grows, and the hard cases")
     parser.add_argument("--own-logprobs", action="store_true", help="captures with the chosen tokens' own logprobs")
     options = parser.parse_args()
     own_logprobs[0] = options.own_logprobs
@@ -336,31 +337,37 @@ def main() -> None:
                 f"{run['processor_s'] / alone:.2f} times what orjson takes to read them ({alone:.2f} s)"
             )
     del same, mixed
+    if not options.no_growth:
+        growth(results, compare_with=choices, quick=options.quick)
+    results["peak_bytes_of_this_process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if options.json_file:
+        Path(options.json_file).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def growth(results: dict[str, Any], *, compare_with: CompareOptions, quick: bool) -> None:
+    """How the time grows with the length and with the number of completions, and the hard cases."""
     print("growth with the length (half of the pairs different, faults of every nature):")
     results["by length"] = {}
-    for size in (512, 2048, 8192, 32_768)[: 3 if options.quick else 4]:
+    for size in (512, 2048, 8192, 32_768)[: 3 if quick else 4]:
         left, right, scores = captures(max(40, 1_310_720 // size), size, 0.5, seed=size)
-        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, compare_with))
         rate = len(left.completions) * size / seconds
         results["by length"][size] = rate
         print(f"  {size:6d} tokens x {len(left.completions):5d}: {seconds:8.3f} s  {rate / 1e6:8.2f} M tokens/s")
     print("growth with the number of completions (512 tokens, 10 % different):")
     results["by completions"] = {}
-    for size in (1_280, 5_120, 20_480, 40_960)[: 2 if options.quick else 4]:
+    for size in (1_280, 5_120, 20_480, 40_960)[: 2 if quick else 4]:
         left, right, scores = captures(size, 512, 0.1, seed=size)
-        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, compare_with))
         results["by completions"][size] = seconds
         print(f"  {size:6d}: {seconds:8.3f} s  {size * 512 / seconds / 1e6:8.2f} M tokens/s")
-    size = 8_192 if options.quick else 32_768
+    size = 8_192 if quick else 32_768
     print(f"hard cases, 4 completions of {size} tokens, scored:")
     results["hard cases"] = {}
     for name, left, right, scores in hard_cases(size):
-        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, compare_with))
         results["hard cases"][name] = seconds
         print(f"  {name:44s}: {seconds:8.3f} s")
-    results["peak_bytes_of_this_process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if options.json_file:
-        Path(options.json_file).write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ NUMBER = r"([\d.,]+)"
 BENCHMARKS = (
     Benchmark(
         "compare",
-        "compare_speed.py --processor-time",
+        "compare_speed.py --processor-time --no-growth",
         "two captures of 20,480 × 512 tokens: the command, and the compare stage by itself",
         (
-            Figure("the command, times what orjson takes to read the files", rf", {NUMBER} times what orjson", "×", 2),
+            Figure("the command, times what orjson takes to read the files", rf"; {NUMBER} times what orjson", "×", 2),
             Figure("its peak", rf"peak {NUMBER} GB", "GB", 0.4),
             Figure(
                 "equal pairs, first time", rf"identical, first time *: .*?{NUMBER} M tokens", "M tokens/s", more=True

@@ -9,7 +9,7 @@ import numpy as np
 from parity.records import Capture, Completion, RaggedTokens, TokenIds
 
 GROWS_BY = 1 << 20
-"""Tokens for which there is room at least, whenever there is none left."""
+"""Tokens for which room is made at most, or a sixteenth of what is there: new room is filled with zeros."""
 
 _NAMES = ("token_ids", "prompt_token_ids")
 _NONE: TokenIds = np.empty(0, dtype=np.int64)
@@ -48,7 +48,7 @@ class _Column:
         begin, end = self._ends[-1], self._ends[-1] + len(stream)
         if end > len(self._flat):
             # In place: the system moves pages, no token is copied.
-            self._flat.resize(end + max(GROWS_BY, end >> 4), refcheck=False)
+            self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
         self._flat[begin:end] = stream
         self._ends.append(end)
 

@@ -14,7 +14,7 @@ from typing import IO, Any, TypeGuard
 import orjson
 
 from parity.capture.checksum import Seals
-from parity.capture.quick import quick_reader, quickly
+from parity.capture.quick import QuickReader
 from parity.errors import ParityError, cannot_read
 from parity.files import open_regular
 from parity.messages import Message, message
@@ -94,7 +94,7 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
 def lines_of(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
     """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`. Long lists of numbers may be
     arrays already (`quick.py`)."""
-    reader = quick_reader()
+    reader = QuickReader()
     for number, _, raw in raw_lines(path, report):
         parsed = parsed_or_none(number, raw, report, reader)
         if parsed is not None:
@@ -117,12 +117,12 @@ def is_record(value: Json, kind: str) -> TypeGuard[dict[str, Json]]:
     return isinstance(value, dict) and value.get("record") == kind
 
 
-def parsed_or_none(number: int, raw: bytes, report: Report, reader: Any = None) -> tuple[Any] | None:
+def parsed_or_none(number: int, raw: bytes, report: Report, reader: QuickReader | None = None) -> tuple[Any] | None:
     """The parsed JSON of a line, in a tuple; None where it is not JSON, which goes to `report`."""
     if is_too_dense(raw):
         report(number, message("capture.too_dense", "a record of lists in lists: no completion"))
         return None
-    if reader is not None and (record := quickly(reader, raw)) is not None:
+    if reader is not None and (record := reader.record(raw)) is not None:
         return (record,)
     try:
         return (loads(raw),)

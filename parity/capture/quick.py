@@ -6,37 +6,51 @@ is not exactly as expected is left to the ordinary way, which says what is wrong
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from parity.records import TopLogprobs
 
-FROM_BYTES = 512
+FROM_BYTES = 1024
 """Shorter lines are read as quickly without."""
 
 _TOKENS = ("token_ids", "prompt_token_ids")
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def quick_reader() -> Any | None:
-    """What `quickly` reads with, for one file; None where simdjson is not installed."""
+class QuickReader:
+    """Reads the lines of one file."""
+
+    def __init__(self) -> None:
+        self._parse: Callable[[bytes], Any] | None = None
+
+    def record(self, raw: bytes) -> dict[str, Any] | None:
+        """The record of a line, with arrays for its token ids and logprobs; None where the ordinary way has to read
+        it."""
+        if len(raw) < FROM_BYTES or not raw.startswith(b"{"):
+            return None
+        if self._parse is None:
+            self._parse = _parser()
+        try:
+            record = self._parse(raw)
+            return _arrays({name: record[name] for name in record.keys()}, raw)  # noqa: SIM118  (it is no mapping)
+        except (ValueError, TypeError, RuntimeError):
+            return None
+
+
+def _parser() -> Callable[[bytes], Any]:
     try:
-        return import_module("simdjson").Parser()
+        parse: Callable[[bytes], Any] = import_module("simdjson").Parser().parse
     except ImportError:
-        return None
+        return _refuse
+    return parse
 
 
-def quickly(reader: Any, raw: bytes) -> dict[str, Any] | None:
-    """The record of a line, with arrays for its token ids and logprobs; None where the ordinary way has to read it."""
-    if len(raw) < FROM_BYTES or not raw.startswith(b"{"):
-        return None
-    try:
-        record = reader.parse(raw)
-        return _arrays({name: record[name] for name in record.keys()}, raw)  # noqa: SIM118  (a record is no mapping)
-    except (ValueError, TypeError, RuntimeError):
-        return None
+def _refuse(raw: bytes) -> NoReturn:
+    raise ValueError("simdjson is not installed")
 
 
 def _arrays(fields: dict[str, Any], raw: bytes) -> dict[str, Any]:

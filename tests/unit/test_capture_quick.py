@@ -67,7 +67,7 @@ def outcome(record: dict[str, Any]) -> Completion | str:
 )  # fmt: skip
 def test_completions(record: dict[str, Any], spaced: bool, ascii_only: bool) -> None:
     line = line_of(record, spaced=spaced, ascii_only=ascii_only)
-    found = quick.quickly(quick.quick_reader(), line)
+    found = quick.QuickReader().record(line)
     if found is None:
         return
     usual = loads(line)
@@ -89,7 +89,7 @@ def test_completions(record: dict[str, Any], spaced: bool, ascii_only: bool) -> 
 def test_scores(entries: list[Any], sums: list[float] | None, spaced: bool) -> None:
     record = {"record": "score", "arm": "a", "request": "p", "logprobs": entries, "logsumexp": sums}
     line = line_of(record, spaced=spaced, ascii_only=True)
-    found = quick.quickly(quick.quick_reader(), line)
+    found = quick.QuickReader().record(line)
     assert found is not None
     assert isinstance(found["logprobs"], TopLogprobs)
     if sums is None or len(sums) == len(entries):
@@ -115,7 +115,7 @@ def test_scores(entries: list[Any], sums: list[float] | None, spaced: bool) -> N
     ],
 )
 def test_what_is_left_to_the_ordinary_way(line: bytes) -> None:
-    assert quick.quickly(quick.quick_reader(), line) is None
+    assert quick.QuickReader().record(line) is None
 
 
 def test_a_file_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_file_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = tmp_path / "a.jsonl"
     write_capture(path, Capture(Header("a/b", "a", "b", "m"), made, {}))
     quickest = read_capture(path)
-    monkeypatch.setattr(lines, "quick_reader", lambda: None)
+    monkeypatch.setattr(lines, "QuickReader", lambda: None)
     usual = read_capture(path)
     for one, other in zip(quickest, usual, strict=True):
         assert (one.key, one.text, one.line) == (other.key, other.text, other.line)
