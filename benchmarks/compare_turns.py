@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        versions = [tree(commit, Path(scratch) / commit) for commit in (options.before, "HEAD")]
+        versions = [tree(commit, Path(scratch) / commit, "benchmarks") for commit in (options.before, "HEAD")]
         for case in CASES:
             for version in versions * options.turns:
                 path = os.pathsep.join((str(version), str(version / "backends")))

@@ -27,9 +27,11 @@ ROOT = Path(__file__).parents[1]
 ENTRY = ["-m", "parity"]
 
 
-def tree(commit: str, folder: Path) -> Path:
-    """The packages of a commit, with bytecode, so that what is measured is what an installed version does."""
-    packed = subprocess.run(["git", "archive", commit, "parity", "backends"], cwd=ROOT, capture_output=True, check=True)
+def tree(commit: str, folder: Path, *more: str) -> Path:
+    """The packages of a commit, with bytecode, so that what is measured is what an installed version does; and `more`
+    directories."""
+    command = ["git", "archive", commit, "parity", "backends", *more]
+    packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
     compileall.compile_dir(folder, quiet=2, workers=1)
