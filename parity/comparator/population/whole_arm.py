@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, structs
@@ -38,6 +39,11 @@ EXACT = 1e-9
 
 ALL_BUT_FEW = 0.99
 """Share of an arm's logprobs from which on all count as rounded alike."""
+
+AGAINST_BASELINE: Final = message(
+    "whole_arm.against_baseline",
+    "the scores reject the baseline and support the candidate, so a difference is not the candidate's",
+)
 
 FEW_STEPS = 16
 """Residuals that it takes to say how coarse logprobs are."""
@@ -87,6 +93,8 @@ def whole_arm(
     alpha: float,
 ) -> WholeArm:
     """`gaps`: of the candidate's scored completions; `findings`: those of completions."""
+    if references.against_baseline:
+        return WholeArm(None, None, missing=AGAINST_BASELINE)
     speak = inputs.baseline.has_logprobs and inputs.candidate.has_logprobs
     # Without residuals and without gaps there is nothing whose parts could count twice.
     since = repeated_until(pairs) if speak or references.baseline else {}

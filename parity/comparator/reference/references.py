@@ -10,10 +10,11 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
 from parity.comparator.reference.floor import Floor, measure_floor
 from parity.comparator.reference.gaps import TokenGaps
-from parity.comparator.reference.sanity import wrong_scores
+from parity.comparator.reference.sanity import Wrong, wrong_scores
 from parity.comparator.reference.scores import Reference
-from parity.comparator.types import CompareOptions, Remarks
+from parity.comparator.types import CompareOptions, Remarks, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
+from parity.records.next_steps import Step
 
 
 class References(Struct, frozen=True):
@@ -29,6 +30,8 @@ class References(Struct, frozen=True):
     tolerance: float
     """Nats."""
     remarks: Remarks
+    against_baseline: bool = False
+    """The scores were left out since they reject the baseline and support the candidate."""
 
 
 def references_of(inputs: Inputs, options: CompareOptions) -> References:
@@ -41,7 +44,7 @@ def references_of(inputs: Inputs, options: CompareOptions) -> References:
     own = inputs.baseline.completions
     greedy = (scored for key, scored in baseline.items() if not inputs.is_drawn(own[key]))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
-    remarks = lookup.remarks if wrong is None else Remarks(reasons=(wrong,))
+    remarks = lookup.remarks if wrong is None else _said(wrong)
     if not inputs.is_random:
         remarks += tolerances.remarks(options, floor)
     return References(
@@ -50,4 +53,9 @@ def references_of(inputs: Inputs, options: CompareOptions) -> References:
         floor,
         tolerances.in_force(options, floor),
         remarks,
+        wrong is not None and wrong.against_baseline,
     )
+
+
+def _said(wrong: Wrong) -> Remarks:
+    return reason(wrong.why, Step.SWAP, Step.REFERENCE) if wrong.against_baseline else reason(wrong.why)

@@ -41,11 +41,25 @@ ACCEPTED = 0.8
 """Share that must be accepted another way round to say that this is what went wrong."""
 
 
-def wrong_scores(inputs: Inputs, reference: Reference) -> Message | None:
-    """Why no score of these can be used, and what to do; None where they are of these arms."""
+class Wrong(Struct, frozen=True):
+    """Scores of which none can be used."""
+
+    why: Message
+    """And what to do."""
+    against_baseline: bool = False
+    """They reject what the baseline has chosen, and support the candidate."""
+
+
+def wrong_scores(inputs: Inputs, reference: Reference) -> Wrong | None:
+    """None where the scores are of these arms."""
     if not inputs.scores:
         return None
-    return _of_others(inputs, inputs.scores) or _rejecting(inputs, reference) or _not_naming(inputs, reference)
+    if why := _of_others(inputs, inputs.scores):
+        return Wrong(why)
+    if found := _rejecting(inputs, reference):
+        return found
+    why = _not_naming(inputs, reference)
+    return None if why is None else Wrong(why)
 
 
 # ------------------------------------------------------------------ whose they are
@@ -95,8 +109,8 @@ class _Own(Struct, frozen=True):
     top: TopLogprobs
 
 
-def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
-    """Scores that reject what both engines chose."""
+def _rejecting(inputs: Inputs, reference: Reference) -> Wrong | None:
+    """Scores that reject what both engines chose, or the baseline alone."""
     own, rejections = _own_tokens(inputs, reference)
     tokens = sum(len(one.tokens) for one in own)
     rejected = int(rejections.sum())
@@ -105,14 +119,35 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
     hit = int((rejections > 0).sum())
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
     if share < REJECTED:
-        return _rejecting_at_partings(inputs, reference)
-    return message(
-        "scores.reject_all",
-        "the scores reject {share:.0%} of the tokens that the engines themselves have chosen: none was used, and "
-        "nobody is accused by them. {why}",
-        share=rejected / tokens,
-        why=_why(own),
+        why = _rejecting_at_partings(inputs, reference)
+        return None if why is None else Wrong(why)
+    if _support_candidate(inputs, reference):
+        return Wrong(
+            message(
+                "scores.reject_baseline",
+                "the scores reject {share:.0%} of the tokens that the baseline has chosen, and support the "
+                "candidate's: the baseline is at fault, or the scores are not of its engine. None was used, and nobody "
+                "is accused",
+                share=rejected / tokens,
+            ),
+            against_baseline=True,
+        )
+    return Wrong(
+        message(
+            "scores.reject_all",
+            "the scores reject {share:.0%} of the tokens that the engines themselves have chosen: none was used, and "
+            "nobody is accused by them. {why}",
+            share=rejected / tokens,
+            why=_why(own),
+        )
     )
+
+
+def _support_candidate(inputs: Inputs, reference: Reference) -> bool:
+    """Do they support what the candidate has chosen, in nearly all of its completions?"""
+    own = _scored_tokens(inputs.candidate, reference, only=lambda one: not inputs.is_drawn(one))
+    rejected = [_rejected(one.tokens, one.top, 0) > 0 for one in own]
+    return len(rejected) >= FEW_COMPLETIONS and sum(rejected) <= (1 - ACCEPTED) * len(rejected)
 
 
 def _rejecting_at_partings(inputs: Inputs, reference: Reference) -> Message | None:
@@ -129,12 +164,12 @@ def _rejecting_at_partings(inputs: Inputs, reference: Reference) -> Message | No
 
 
 def _scored_tokens(
-    arm: Capture, reference: Reference, *, drawn: Callable[[Completion], bool] | None = None
+    arm: Capture, reference: Reference, *, only: Callable[[Completion], bool] | None = None
 ) -> list[_Own]:
-    """The first completions of an arm that are scored; with `drawn`, of those that were drawn at random."""
+    """The first completions of an arm that are scored; with `only`, of those of which it is true."""
     found = []
     for one in arm:
-        top = None if drawn is not None and not drawn(one) else reference.score(arm.header.arm, one)
+        top = None if only is not None and not only(one) else reference.score(arm.header.arm, one)
         size = 0 if top is None else min(len(top), len(one.token_ids))
         if top is not None and size and top.ids.shape[1]:
             found.append(_Own(one.token_ids[:size], top))
@@ -149,7 +184,7 @@ def _scored_tokens(
 def _not_naming(inputs: Inputs, reference: Reference) -> Message | None:
     """Scores of drawn completions that do not name their tokens: a score names its token, however unlikely that is."""
     for arm in (inputs.baseline, inputs.candidate) if inputs.is_random else ():
-        own = _scored_tokens(arm, reference, drawn=inputs.is_drawn)
+        own = _scored_tokens(arm, reference, only=inputs.is_drawn)
         if sum(len(one.tokens) for one in own) < FEW_TOKENS:
             continue
         named = np.array([_named(one.tokens, one.top, 0) for one in own])

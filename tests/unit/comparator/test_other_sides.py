@@ -11,7 +11,7 @@ from captures import capture, completion, score
 from worlds import BASE, FLAT, Broken, Fault, World, speculating
 
 from parity.comparator import Comparison, compare
-from parity.records import Capture, ScoreKey, Scores, Verdict
+from parity.records import Capture, ScoreKey, Scores, Severity, Verdict
 from parity.records.next_steps import Step
 
 QUANTISED = Fault("weights quantised", "fp8", "", (), broken=Broken(weights="fp8"))
@@ -74,3 +74,21 @@ def test_a_token_a_little_too_far_is_left_open_where_its_engine_gives_no_logprob
     if verdict is Verdict.INCONCLUSIVE:
         assert "conclude.doubtful_silent" in ids(result)
         assert {one.step for one in result.next_steps} >= {Step.LOGPROBS}
+
+
+def test_scores_that_reject_the_baseline_alone_accuse_nobody() -> None:
+    """One step in ten of the baseline goes on from an older state; its prefill, which scores, is sound."""
+    fault = Fault("stale state", "1 step in 10", "", (), broken=Broken(stale=0.1))
+    world = World(95_001, FLAT)
+    asked = world.requests(48)
+    for faulty, verdict in ((BASE, Verdict.INCONCLUSIVE), (speculating(2), Verdict.DIVERGED)):
+        base, other = (
+            world.run(asked, arm, fault=fault if arm == faulty else None, max_tokens=96).capture
+            for arm in (BASE, speculating(2))
+        )
+        result = compare(base, other, world.score(base, other))
+        assert result.verdict is verdict
+        assert ("scores.reject_baseline" in ids(result)) == (faulty == BASE)
+        if faulty == BASE:
+            assert Step.SWAP in {one.step for one in result.next_steps}
+            assert not result.findings or {one.severity for one in result.findings} == {Severity.BENIGN}
