@@ -14,7 +14,7 @@ from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import served, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
-from parity.records import Capture, Completion, ScoreKey, Scores
+from parity.records import Capture, Completion, Header, ScoreKey, Scores
 
 NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -67,7 +67,7 @@ KNOWN: Final = BROKEN_OFF | {"stop", "length", "tool_calls", "function_call", "c
 """Names that say something of an end as they stand."""
 
 FEW = 4
-"""Completions of a server that have one name which nobody knows, for it to be the server's word for an end."""
+"""Completions that have one name for it to be the arm's word: which nobody knows, or for every end."""
 
 
 def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
@@ -114,30 +114,44 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
 
 
 def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
-    """A server that says "stop" whatever happened: at the last token allowed, and without a stop token, it is
-    "length". Only where it never says so."""
-    if not served(arm.header) or text_alone(arm.header) or "length" in arm.finish_reasons:
+    """An arm that has one name for every end: "stop" at the last token allowed, without a stop token, is "length", and
+    "length" at an earlier stop token is "stop". An engine that parity itself ran says what it means."""
+    if text_alone(arm.header) or _parity_ran(arm.header):
         return arm, ()
     ends = list(terminators(arm.header))
-    full = {
-        key: replace(one, finish_reason="length")
-        for key, one in arm.completions.items()
-        if one.finish_reason == "stop"
-        and one.stop_reason is None
-        and (limit := _limit(arm, one)) is not None
-        and len(one.token_ids) == limit
-        and not np.isin(one.token_ids[-1:], ends).any()
-    }
-    if not full:
-        return arm, ()
-    said = message(
-        "inputs.never_length",
-        '{arm} says "stop" at the limit of tokens as well: {count} completion taken as ended by length',
-        plural='{arm} says "stop" at the limit of tokens as well: {count} completions taken as ended by length',
-        arm=arm.header.arm,
-        count=len(full),
-    )
-    return replace(arm, completions={**arm.completions, **full}), (said,)
+    for only, meant, said in (("stop", "length", NEVER_LENGTH), ("length", "stop", NEVER_STOP)):
+        if meant in arm.finish_reasons:
+            continue
+        others = {
+            key: replace(one, finish_reason=meant)
+            for key, one in arm.completions.items()
+            if one.finish_reason == only
+            and one.stop_reason is None
+            and (limit := _limit(arm, one)) is not None
+            and (len(one.token_ids) == limit) == (meant == "length")
+            and bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
+        }
+        if len(others) >= (1 if served(arm.header) else FEW):
+            note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
+            return replace(arm, completions={**arm.completions, **others}), (note,)
+    return arm, ()
+
+
+NEVER_LENGTH: Final = message(
+    "inputs.never_length",
+    '{arm} says "stop" at the limit of tokens as well: {count} completion taken as ended by length',
+    plural='{arm} says "stop" at the limit of tokens as well: {count} completions taken as ended by length',
+)
+NEVER_STOP: Final = message(
+    "inputs.never_stop",
+    '{arm} says "length" at stop tokens as well: {count} completion taken as stopped',
+    plural='{arm} says "length" at stop tokens as well: {count} completions taken as stopped',
+)
+
+
+def _parity_ran(header: Header) -> bool:
+    """Did one of parity's workers drive this engine?"""
+    return not served(header) and "asked" in header.engine
 
 
 def _limit(arm: Capture, one: Completion) -> int | None:

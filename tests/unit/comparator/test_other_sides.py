@@ -92,3 +92,19 @@ def test_scores_that_reject_the_baseline_alone_accuse_nobody() -> None:
         if faulty == BASE:
             assert Step.SWAP in {one.step for one in result.next_steps}
             assert not result.findings or {one.severity for one in result.findings} == {Severity.BENIGN}
+
+
+@pytest.mark.parametrize("name", ["stop", "length"])
+@pytest.mark.parametrize("side", [0, 1], ids=["baseline", "candidate"])
+def test_one_name_for_every_end_is_a_habit_of_who_wrote_the_capture(
+    arms: tuple[Capture, Capture, Scores], side: int, name: str
+) -> None:
+    *pair, scores = arms
+    named = {key: replace(one, finish_reason=name) for key, one in pair[side].completions.items()}
+    pair[side] = replace(pair[side], completions=named)
+    result = compare(*pair, scores)
+    assert result.verdict is Verdict.PASS
+    assert {one.id for one in result.notes} & {"inputs.never_length", "inputs.never_stop"}
+    # An engine that parity itself ran says what it means.
+    pair[side] = replace(pair[side], header=replace(pair[side].header, engine={"asked": {}}))
+    assert compare(*pair, scores).verdict is not Verdict.PASS
