@@ -65,6 +65,17 @@ def served(arm: Capture, **said: Any) -> Capture:
     return replace(arm, header=header, counters={})
 
 
+def by_hand(pair: Pair) -> Pair:
+    """The same as somebody's own script writes it down, who names no server."""
+    return replace(pair, baseline=_unnamed(pair.baseline), candidate=_unnamed(pair.candidate))
+
+
+def _unnamed(arm: Capture) -> Capture:
+    extra = {name: value for name, value in arm.header.extra.items() if name != "served"}
+    backend = "own" if arm.header.backend == "server" else arm.header.backend
+    return replace(arm, header=replace(arm.header, backend=backend, extra=extra))
+
+
 # ------------------------------------------------------------------ the pair
 
 

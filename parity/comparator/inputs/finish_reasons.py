@@ -11,10 +11,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
-from parity.comparator.inputs.servers import served, text_alone
+from parity.comparator.inputs.servers import by_others, served, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Header, ScoreKey, Scores
+from parity.records import Capture, Completion, ScoreKey, Scores
 
 NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -88,8 +88,8 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
 
 
 def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
-    """An empty name is none; one that nobody knows and that a server gives again and again is taken as none."""
-    if not served(arm.header):
+    """An empty name is none; one that nobody knows and that is given again and again is taken as none."""
+    if not by_others(arm.header):
         return arm, ()
     counts = Counter(str(one.finish_reason) for one in arm if one.finish_reason is not None)
     words = sorted(name for name, count in counts.items() if name and name not in KNOWN and count >= FEW)
@@ -116,7 +116,7 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
 def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     """An arm that has one name for every end: "stop" at the last token allowed, without a stop token, is "length", and
     "length" at an earlier stop token is "stop". An engine that parity itself ran says what it means."""
-    if text_alone(arm.header) or _parity_ran(arm.header):
+    if text_alone(arm.header) or not by_others(arm.header):
         return arm, ()
     ends = list(terminators(arm.header))
     for only, meant, said in (("stop", "length", NEVER_LENGTH), ("length", "stop", NEVER_STOP)):
@@ -149,11 +149,6 @@ NEVER_STOP: Final = message(
 )
 
 
-def _parity_ran(header: Header) -> bool:
-    """Did one of parity's workers drive this engine?"""
-    return not served(header) and "asked" in header.engine
-
-
 def _limit(arm: Capture, one: Completion) -> int | None:
     value = arm.sampling_of(one).get("max_tokens")
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
@@ -176,7 +171,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     and none with more: these filled the context.
     """
     known: Any = arm.header.engine.get("max_model_len")
-    if known is not None or not served(arm.header) or text_alone(arm.header):
+    if known is not None or not by_others(arm.header) or text_alone(arm.header):
         return Filled(arm, other, scores)
     filled, context = _filling(arm)
     if not filled:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.conventions import says_nothing
 from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Numbers, kind_of_numbers
-from parity.comparator.inputs.servers import served
+from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, ScoreKey, Scores, TokenIds, TopLogprobs
@@ -80,7 +80,7 @@ _AMOUNTS = (
 
 
 def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
-    if not served(arm.header):
+    if not by_others(arm.header):
         return arm, Remarks()
     looked = [(one, len(one.logprobs)) for one in arm if one.logprobs is not None and len(one.token_ids) > 1]
     odd = [pair for pair in looked if pair[1] != len(pair[0].token_ids)]
@@ -213,8 +213,8 @@ MOST = 0.75
 
 
 def _certain(arm: Capture) -> tuple[Capture, Remarks]:
-    """A server that calls every token certain (processed logprobs of greedy decoding)."""
-    if not served(arm.header) or not says_nothing(arm):
+    """An arm that calls every token certain (processed logprobs of greedy decoding)."""
+    if not by_others(arm.header) or arm.header.engine.get("logprobs_mode") is not None or not says_nothing(arm):
         return arm, Remarks()
     what = message("inputs.certain", "its logprobs call every token certain: left out")
     return _without_lists(arm), _habit(arm, what)

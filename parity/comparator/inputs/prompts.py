@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct, field, structs
 
-from parity.comparator.inputs.servers import served
+from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, TokenIds
@@ -69,9 +69,9 @@ def _filled(both: Prompts) -> Prompts:
 
 
 def _without_echo(both: Prompts) -> Prompts:
-    """A server that says the prompt again at the beginning of every output."""
+    """An arm that says the prompt again at the beginning of every output, as `generate` of transformers does."""
     arm = both.candidate
-    if not served(arm.header) or not arm.completions or not all(_echoes(one) for one in arm):
+    if not by_others(arm.header) or not arm.completions or not all(_echoes(one) for one in arm):
         return both
     sizes = {key: len(one.prompt_token_ids) for key, one in arm.completions.items()}
     if all(_echoes(both.baseline.completions[key]) for key in sizes if key in both.baseline.completions):

@@ -28,6 +28,12 @@ def served(header: Header) -> bool:
     return header.backend == "server" or bool(_served(header))
 
 
+def by_others(header: Header) -> bool:
+    """Was this capture written by something else than a worker of parity's on an engine: for a server, or by a script
+    of its reader's? Then how it writes things down is its own."""
+    return served(header) or "asked" not in header.engine
+
+
 def text_alone(header: Header) -> bool:
     """Has this arm given text without token ids?"""
     return _served(header).get("token_source") == RETOKENISED

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators
-from parity.comparator.inputs.servers import served
+from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.inputs.text import INT32_MAX, same_text
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
@@ -132,9 +132,11 @@ Detokenize = Callable[[Sequence[int]], str]
 
 
 def as_written(arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:
-    """The arm without what a server does to every text."""
-    if not served(arm.header):
+    """The arm without what a server, or a script, does to every text."""
+    if not by_others(arm.header):
         return arm, Remarks()
+    if detokenize is None and served(other.header) and not served(arm.header):
+        return arm, Remarks()  # where the texts of the two tell nothing but that they differ, it is the server's habit
     ends = terminators(arm.header) | terminators(other.header)
     pairs = ((one, sample) for one in arm if (sample := _sample(one, other, detokenize, ends)) is not None)
     habit = habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])

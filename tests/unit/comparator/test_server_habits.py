@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from server_habits import FAULTS, HABITS, SCORES, plain, planted
+from server_habits import FAULTS, HABITS, SCORES, by_hand, plain, planted
 
 from parity.comparator import Comparison
 from parity.records import Verdict
@@ -112,6 +112,24 @@ def test_a_fault_is_found_under_a_habit(name: str, fault: str) -> None:
         assert result.verdict is Verdict.INCONCLUSIVE
     else:
         assert result.corrupt
+
+
+NEEDS_A_SERVER = NEEDS_TOKENIZER | {"cuts_prompts_from_the_left", "gives_logprobs_at_another_temperature"}
+"""Habits that a script of one's own has not: it has token ids and knows what it asked."""
+
+
+@pytest.mark.parametrize("name", sorted(set(HABITS) - NEEDS_A_SERVER))
+def test_a_habit_of_a_script_is_no_fault_either(name: str) -> None:
+    result = by_hand(HABITS[name](plain())).asked()
+    assert not result.corrupt
+    assert result.verdict is not Verdict.DIVERGED
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", sorted(set(HABITS) - NEEDS_A_SERVER - set(UNSEEN)))
+def test_a_fault_is_found_under_a_habit_of_a_script(name: str, fault: str) -> None:
+    pair = by_hand(HABITS[name](planted(fault)))
+    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
 
 
 @pytest.mark.parametrize("name", SCORES)
