@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from parity.comparator.conclude.reasons import FLAT
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
@@ -37,7 +36,7 @@ def blind(chance: float | None, completions: int) -> Remarks:
     )
 
 
-def doubtful(inputs: Inputs, judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
+def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
     if not judged.doubtful:
         return Remarks()
@@ -61,13 +60,6 @@ def doubtful(inputs: Inputs, judged: Judged, floor: Floor | None, tolerance: flo
             what=what,
         )
         return reason(said, NextStep(Step.LONGER, said.id, number=4))
-    if floor is not None and inputs.candidate.completions[key].logprobs is None:
-        said = message(
-            "conclude.doubtful_silent",
-            "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",
-            what=what,
-        )
-        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
     if floor is not None:
         return note(
             message(

@@ -112,7 +112,7 @@ def judge_pairs(setup: Setup) -> Judged:
         _seen_in(cases, classes),
         findings=[*mismatches, *(one for case in cases for one in findings.findings_of(case, arms, setup.tolerance))],
         notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
-        excused=max(setup.tolerance, setup.doubt.lone(silent=any(one.logprobs is None for one in pairs.candidate))),
+        excused=max(setup.tolerance, setup.doubt.lone),
     )
 
 

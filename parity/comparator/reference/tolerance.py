@@ -66,16 +66,15 @@ class Doubt(Struct, frozen=True):
         """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?
         `residuals`: nats by which the engine's own logprobs of them are higher than the scores, NaN where unknown."""
         moved = residuals is not None and bool((residuals > OWN_BELIEF).all())
-        silent = residuals is not None and bool(np.isnan(residuals).all())
-        limit = self.lone(silent=moved or silent)
+        limit = max(self.lone, self.believed if moved else 0.0)
         if residuals is not None and moved and len(gaps) == 1 and float(residuals[0]) > BELIEVED_SHARE * float(gaps[0]):
             limit = max(limit, self.far)
         return float(gaps.max()) <= limit and int((gaps > self.free).sum()) <= self._most(length)
 
-    def lone(self, *, silent: bool) -> float:
-        """Nats below the best up to which one token alone does not count as a fault. `silent`: nothing of the
-        engine's own says how likely it took it to be, so that its logits may have moved."""
-        return max(self.limit, self.free, self.believed if silent else 0.0)
+    @property
+    def lone(self) -> float:
+        """Nats below the best up to which one token alone does not count as a fault."""
+        return max(self.limit, self.free)
 
     def _most(self, length: int) -> int:
         """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
