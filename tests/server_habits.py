@@ -70,6 +70,33 @@ def by_hand(pair: Pair) -> Pair:
     return replace(pair, baseline=_unnamed(pair.baseline), candidate=_unnamed(pair.candidate))
 
 
+def filled_up(pair: Pair, side: int, token: int, rows: int | None = None) -> Pair:
+    """One arm with the first rows (all of them) as long as the longest, as a batch of transformers' `generate` is."""
+    arm = (pair.baseline, pair.candidate)[side]
+    longest = max(len(one.token_ids) for one in arm)
+    short = [one for one in arm if len(one.token_ids) < longest][:rows]
+    filled = {
+        one.key: replace(one, token_ids=np.append(one.token_ids, [token] * (longest - len(one.token_ids))))
+        for one in short
+    }
+    arm = replace(arm, completions={**arm.completions, **filled})
+    return replace(pair, **{("baseline", "candidate")[side]: arm})
+
+
+def fills_prompts_up(pair: Pair, side: int, *, echoes: bool = False) -> Pair:
+    """One arm with prompts filled up in front to the longest, and in front of the outputs too: `generate` again."""
+    arm = (pair.baseline, pair.candidate)[side]
+    longest = max(len(one.prompt_token_ids) for one in arm)
+
+    def filled(one: Completion) -> Completion:
+        prompt = np.append([EOS] * (longest - len(one.prompt_token_ids)), one.prompt_token_ids).astype(np.int64)
+        if not echoes:
+            return replace(one, prompt_token_ids=prompt)
+        return replace(one, token_ids=np.append(prompt, one.token_ids), logprobs=None)
+
+    return replace(pair, **{("baseline", "candidate")[side]: each(arm, filled)})
+
+
 def _unnamed(arm: Capture) -> Capture:
     extra = {name: value for name, value in arm.header.extra.items() if name != "served"}
     backend = "own" if arm.header.backend == "server" else arm.header.backend

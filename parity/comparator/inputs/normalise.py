@@ -14,6 +14,7 @@ from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
 from parity.comparator.inputs.finish_reasons import as_openai, with_context
 from parity.comparator.inputs.own_lists import as_natural_logs, natural_scores
+from parity.comparator.inputs.padding import without_padding
 from parity.comparator.inputs.prompts import as_asked
 from parity.comparator.inputs.questions import (
     Questions,
@@ -112,6 +113,8 @@ def normalise(
     """Both captures ready to be compared; `scores` are added to those in the captures. `detokenize`: as in
     `CompareOptions`."""
     counts = counted(candidate)
+    baseline, padding_of_baseline = without_padding(baseline)
+    candidate, padding_of_candidate = without_padding(candidate)
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
     asked = as_asked(baseline, candidate)
@@ -128,7 +131,15 @@ def normalise(
     baseline, candidate, known, masked = without_bad_words(
         same.baseline, same.candidate, same.scores, tokenizers.read_words
     )
-    habits = ends_of_baseline + ends_of_candidate + asked.remarks + text_of_baseline + text_of_candidate
+    habits = (
+        padding_of_baseline
+        + padding_of_candidate
+        + ends_of_baseline
+        + ends_of_candidate
+        + asked.remarks
+        + text_of_baseline
+        + text_of_candidate
+    )
     habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
     other_plans = plans.differences(baseline, candidate, questions.parameters)

@@ -6,7 +6,7 @@ completions are left out with a reason, and nobody is accused for the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +40,7 @@ class Prompts(Struct, frozen=True):
 def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
     """Both captures without what is mere habit in their prompts; what was asked otherwise is left out of both."""
     both = Prompts(baseline, candidate)
-    for rule in (_filled, _without_echo, _without_additions, _without_cut, _without_read_in_part):
+    for rule in (_filled, _without_echo, _without_padding, _without_additions, _without_cut, _without_read_in_part):
         both = rule(both)
         both = rule(both.swapped()).swapped()
     return both
@@ -71,10 +71,10 @@ def _filled(both: Prompts) -> Prompts:
 def _without_echo(both: Prompts) -> Prompts:
     """An arm that says the prompt again at the beginning of every output, as `generate` of transformers does."""
     arm = both.candidate
-    if not by_others(arm.header) or not arm.completions or not all(_echoes(one) for one in arm):
+    if not by_others(arm.header) or not arm.completions or not all(_echoed(arm)):
         return both
-    sizes = {key: len(one.prompt_token_ids) for key, one in arm.completions.items()}
-    if all(_echoes(both.baseline.completions[key]) for key in sizes if key in both.baseline.completions):
+    sizes = dict(zip(arm.completions, _echoed(arm), strict=True))
+    if all(_echoed(replace(both.baseline, completions=_of(both.baseline, sizes)))):
         return both  # both arms' outputs begin so: a model that repeats what it is asked
     cut = {key: _from(one, sizes[key]) for key, one in arm.completions.items()}
     note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
@@ -86,9 +86,48 @@ def _without_echo(both: Prompts) -> Prompts:
     )
 
 
-def _echoes(one: Completion) -> bool:
-    size = len(one.prompt_token_ids)
-    return size > 0 and np.array_equal(one.token_ids[:size], one.prompt_token_ids)
+def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:
+    return {key: one for key, one in arm.completions.items() if key in keys}
+
+
+def _echoed(arm: Capture) -> Iterator[int]:
+    """How many first tokens of each output are its prompt, with what fills that up to the longest one; 0 for none."""
+    longest = max((len(one.prompt_token_ids) for one in arm), default=0)
+    for one in arm:
+        tokens, prompt, size = one.token_ids, one.prompt_token_ids, len(one.prompt_token_ids)
+        if size and np.array_equal(tokens[:size], prompt):
+            yield size
+        else:
+            yield longest if size and _fills_up(tokens[:longest], prompt) else 0
+
+
+def _fills_up(whole: TokenIds, end: TokenIds) -> bool:
+    """Is it this end, with one token again and again before it?"""
+    return _ends_with(whole, end) and bool((whole[: len(whole) - len(end)] == whole[0]).all())
+
+
+def _without_padding(both: Prompts) -> Prompts:
+    """An arm whose prompts are filled up in front to one length, as a batch of transformers' `generate` is."""
+    arm = both.candidate
+    if not by_others(arm.header):
+        return both
+    pairs = _differing(both)
+    lengths = {len(one.prompt_token_ids) for one in arm} if pairs else set()
+    if len(pairs) < FEW or len(lengths) != 1 or not all(_fills_up(b, a) for a, b in pairs.values()):
+        return both
+    tokens = {int(b[0]) for _, b in pairs.values()}
+    if len(tokens) != 1 or len({len(a) for a, _ in pairs.values()}) == 1:
+        return both  # as many in each are another template
+    plain = {key: replace(arm.completions[key], prompt_token_ids=a) for key, (a, _) in pairs.items()}
+    note = message(
+        "inputs.prompts_filled",
+        "{arm} fills its prompts up to {size} tokens, with token {token} in front: left out",
+        arm=arm.header.arm,
+        size=lengths.pop(),
+        token=tokens.pop(),
+    )
+    arm = replace(arm, completions={**arm.completions, **plain})
+    return structs.replace(both, candidate=arm, remarks=both.remarks + Remarks(notes=(note,)))
 
 
 def _from(one: Completion, size: int) -> Completion:

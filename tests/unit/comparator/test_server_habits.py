@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from server_habits import FAULTS, HABITS, SCORES, by_hand, plain, planted
+from server_habits import FAULTS, HABITS, SCORES, by_hand, filled_up, fills_prompts_up, plain, planted
 
 from parity.comparator import Comparison
 from parity.records import Verdict
@@ -130,6 +132,34 @@ def test_a_habit_of_a_script_is_no_fault_either(name: str) -> None:
 def test_a_fault_is_found_under_a_habit_of_a_script(name: str, fault: str) -> None:
     pair = by_hand(HABITS[name](planted(fault)))
     assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+@pytest.mark.parametrize("token", [0, 1], ids=["eos", "a pad"])
+@pytest.mark.parametrize("side", [0, 1], ids=["baseline", "candidate"])
+def test_what_fills_every_output_up_is_left_out(side: int, token: int) -> None:
+    pair = filled_up(plain(), side, token)
+    result = pair.asked()
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+    assert "inputs.padding" in ids_in(result)
+    assert {one.key for one in filled_up(planted("drop5"), side, token).asked().corrupt} == {planted("drop5").faulty}
+
+
+@pytest.mark.parametrize("echoes", [False, True])
+@pytest.mark.parametrize("side", [0, 1], ids=["baseline", "candidate"])
+def test_what_fills_every_prompt_up_is_left_out(side: int, echoes: bool) -> None:
+    result = fills_prompts_up(plain(), side, echoes=echoes).asked()
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+    assert ("inputs.echo" if echoes else "inputs.prompts_filled") in ids_in(result)
+    pair = fills_prompts_up(planted("drop5"), 1, echoes=echoes)
+    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+def test_what_fills_some_outputs_up_is_a_fault() -> None:
+    pair = filled_up(plain(), 1, 0, rows=5)
+    assert len(pair.asked().corrupt) == 5
+    header = pair.candidate.header
+    run_here = replace(pair.candidate, header=replace(header, engine={**header.engine, "asked": {}}))
+    assert replace(filled_up(replace(pair, candidate=run_here), 1, 0)).asked().corrupt
 
 
 @pytest.mark.parametrize("name", SCORES)
