@@ -89,7 +89,7 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
 
 def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     """An empty name is none; one that nobody knows and that is given again and again is taken as none."""
-    if not by_others(arm.header):
+    if not by_others(arm.header) or arm.finish_reasons <= KNOWN | {None}:
         return arm, ()
     counts = Counter(str(one.finish_reason) for one in arm if one.finish_reason is not None)
     words = sorted(name for name, count in counts.items() if name and name not in KNOWN and count >= FEW)
@@ -119,6 +119,8 @@ def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     if text_alone(arm.header) or not by_others(arm.header):
         return arm, ()
     ends = list(terminators(arm.header))
+    if "stop" not in arm.finish_reasons and not len(arm.tokens.places_of(ends)):
+        return arm, ()
     for only, meant, said in (("stop", "length", NEVER_LENGTH), ("length", "stop", NEVER_STOP)):
         if meant in arm.finish_reasons:
             continue
@@ -199,6 +201,11 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
 
 def _filling(arm: Capture) -> tuple[list[Completion], int]:
     """The completions that filled the context, and how long that is; none where the arm's answers do not show it."""
+    limit: Any = arm.header.sampling.get("max_tokens")
+    if "length" not in arm.finish_reasons or (
+        isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all())
+    ):
+        return [], 0
     early = [
         one
         for one in arm

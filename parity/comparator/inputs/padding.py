@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -22,13 +21,18 @@ FEW: Final = 3
 def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
     """The arm without the token that all outputs have after their first stop token, up to the length of the longest
     one; as it is where any output goes on otherwise, or ends at a stop token and is shorter."""
-    longest = max((len(one.token_ids) for one in arm), default=0)
-    if not by_others(arm.header) or not _may_be_filled(arm, longest):
+    if not by_others(arm.header):
+        return arm, Remarks()
+    ends = terminators(arm.header)
+    tokens = arm.tokens
+    longest = int(tokens.sizes.max(initial=0))
+    rows = np.unique(np.searchsorted(tokens.offsets, tokens.places_of(ends), side="right") - 1)
+    if len(rows) < FEW or bool((tokens.sizes[rows] != longest).any()):
         return arm, Remarks()
     cut = {}
     with_what: set[int] = set()
-    for one, size in _ended(arm, list(terminators(arm.header))):
-        if len(one.token_ids) != longest or arm.sampling_of(one).get("ignore_eos"):
+    for one, size in _ended(arm, rows.tolist(), list(ends)):
+        if arm.sampling_of(one).get("ignore_eos"):
             return arm, Remarks()
         if size < longest:
             cut[one.key] = _cut(one, size)
@@ -46,18 +50,11 @@ def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
     return replace(arm, completions={**arm.completions, **cut}), note(said)
 
 
-def _may_be_filled(arm: Capture, longest: int) -> bool:
-    """Do some of the longest end with one token twice? Cheap, for the many arms where none does."""
-    ends = (one.token_ids[-2:] for one in arm if len(one.token_ids) == longest > 1)
-    return len(list(islice((two for two in ends if two[0] == two[1]), FEW))) == FEW
-
-
-def _ended(arm: Capture, ends: list[int]) -> Iterator[tuple[Completion, int]]:
-    """Completions that hold a stop token, and how many tokens they have up to it."""
-    for one in arm:
-        places = np.flatnonzero(np.isin(one.token_ids, ends))
-        if len(places):
-            yield one, int(places[0]) + 1
+def _ended(arm: Capture, rows: list[int], ends: list[int]) -> Iterator[tuple[Completion, int]]:
+    """The completions of these rows, which hold a stop token, and how many tokens they have up to it."""
+    every = tuple(arm)
+    for row in rows:
+        yield every[row], int(np.isin(every[row].token_ids, ends).argmax()) + 1
 
 
 def _cut(one: Completion, size: int) -> Completion:

@@ -92,7 +92,7 @@ def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:
 
 def _echoed(arm: Capture) -> Iterator[int]:
     """How many first tokens of each output are its prompt, with what fills that up to the longest one; 0 for none."""
-    longest = max((len(one.prompt_token_ids) for one in arm), default=0)
+    longest = int(arm.prompts.sizes.max(initial=0))
     for one in arm:
         tokens, prompt, size = one.token_ids, one.prompt_token_ids, len(one.prompt_token_ids)
         if size and np.array_equal(tokens[:size], prompt):

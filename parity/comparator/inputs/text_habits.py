@@ -133,7 +133,8 @@ Detokenize = Callable[[Sequence[int]], str]
 
 def as_written(arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:
     """The arm without what a server, or a script, does to every text."""
-    if not by_others(arm.header):
+    texts = [one.text for one in arm] if by_others(arm.header) else []
+    if texts.count(None) == len(texts):
         return arm, Remarks()
     if detokenize is None and served(other.header) and not served(arm.header):
         return arm, Remarks()  # where the texts of the two tell nothing but that they differ, it is the server's habit
