@@ -54,8 +54,9 @@ class Judgement:
 
     @property
     def accused(self) -> list[str]:
-        """Requests with a corrupt finding that were not planted at all."""
-        planted = {truth.request for truth in self.truths}
+        """Requests with a corrupt finding that were not planted at all. What is said of the run as a whole ("*") is
+        true of one in which something was: rows whose tokens all passed moved its gaps, on some processors."""
+        planted = {truth.request for truth in self.truths} | ({"*"} if self.damaged else set())
         return sorted(request for request in self.found if request not in planted)
 
     @property
