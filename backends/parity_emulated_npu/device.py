@@ -252,6 +252,7 @@ def _tensors() -> None:
     tensor.cpu = cpu
     tensor.npu = lambda self, *args, **kwargs: self.clone()
     tensor.pin_memory = lambda self, *args, **kwargs: self
+    tensor.record_stream = lambda self, stream: None  # memory that is used by another stream: there is one order
     tensor.is_npu = property(lambda self: True)
     vars(torch)["Generator"] = _generator()
     module: Any = torch.nn.Module
@@ -287,6 +288,8 @@ def _distributed() -> None:
         kwargs.pop("pg_options", None)
         return group(ranks, *args, **kwargs)
 
+    gloo: Any = dist.ProcessGroupGloo
+    gloo.get_hccl_comm_name = lambda self, rank: f"gloo of rank {rank}"  # asked for, and unused where nothing is sent
     changed: dict[str, Any] = {"is_hccl_available": lambda: True, "init_process_group": init_process_group}
     vars(dist).update(changed, new_group=new_group)
 

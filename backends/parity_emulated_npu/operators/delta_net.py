@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,7 +84,18 @@ def _windows(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 @operator
-def npu_causal_conv1d_custom(
+def npu_causal_conv1d_custom(*given: Any) -> Tensor:
+    """`convolved`; 0.18.0's makes its own output, and takes lists of numbers for the tensors that may be left out."""
+    if len(given) == 12:
+        return convolved(*given)
+    if len(given) != 11:
+        raise refuse("npu_causal_conv1d_custom", f"a call with {len(given)} arguments")
+    x, weight, conv_state, bias, *lists = given[:8]
+    tensors: list[Any] = [torch.tensor(one) if one else None for one in lists]
+    return convolved(torch.empty_like(x), x, weight, conv_state, bias, *tensors, *given[8:])
+
+
+def convolved(
     output: Tensor,
     x: Tensor,
     weight: Tensor,

@@ -53,6 +53,26 @@ def moe_gating_top_k(
 
 
 @operator
+def npu_moe_gating_top_k(
+    x: Tensor,
+    k: int,
+    *,
+    bias: Tensor | None = None,
+    k_group: int = 1,
+    group_count: int = 1,
+    group_select_mode: int = 0,
+    renorm: int = 0,
+    norm_type: int = 0,
+    out_flag: bool = False,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """CANN's own, called by older releases in place of `moe_gating_top_k` (0.12.0rc1: `experts_selector.py`)."""
+    how = (k_group, group_count, group_select_mode, renorm, norm_type, out_flag, routed_scaling_factor, eps)
+    return moe_gating_top_k(x, k, *how, bias_opt=bias)
+
+
+@operator
 def npu_moe_init_routing_custom(
     x: Tensor,
     expert_idx: Tensor,

@@ -28,3 +28,14 @@ def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = 
         at = out.sum(-1, keepdim=True)
         found.masked_fill_(probs < ascending.gather(-1, at), float("-inf"))
     return found
+
+
+@operator
+def npu_apply_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
+    """The same as vllm-ascend's own operator (0.18.0: csrc/apply_top_k_top_p_custom, and the golden of its test).
+
+    Raises ValueError without both, as there.
+    """
+    if p is None and k is None:
+        raise ValueError("npu_apply_top_k_top_p: p and k cannot be None at the same time")
+    return npu_top_k_top_p(logits, p, k)

@@ -143,3 +143,17 @@ def check_gates() -> None:
     g, beta = delta_net.npu_fused_gdn_gating(A, a, b, bias)
     torch.testing.assert_close(g, -(A.exp() * (1 + (a + bias).exp()).log()).unsqueeze(0))
     torch.testing.assert_close(beta, (1 / (1 + (-b).exp())).unsqueeze(0))
+
+
+def check_the_convolution_as_0_18_0_calls_it() -> None:
+    """Without an output, and with lists: the same numbers and the same state as with tensors."""
+    x, weight, state = torch.randn(7, 6), torch.randn(4, 6), torch.randn(5, 3, 6)
+    bias, own, theirs = torch.randn(6), state.clone(), state.clone()
+    starts, blocks, begins = [0, 3, 7], [4, 1], [0, 1]
+    wanted = torch.empty_like(x)
+    tensors = (torch.tensor(starts), torch.tensor(blocks), torch.tensor(begins))
+    delta_net.npu_causal_conv1d_custom(wanted, x, weight, own, bias, *tensors, None, 1, -1, 0)
+    made = delta_net.npu_causal_conv1d_custom(x, weight, theirs, bias, starts, blocks, begins, [], 1, -1, 0)
+    assert torch.equal(made, wanted)
+    assert torch.equal(theirs, own)
+    assert not torch.equal(own, state)

@@ -36,6 +36,16 @@ def check_gating_as_upstreams_reference() -> None:
             torch.testing.assert_close(weights, taken / taken.sum(-1, keepdim=True) * 2.5)
 
 
+def check_canns_own_gating_as_old_releases_call_it() -> None:
+    """Softmax, then the best; and with groups, a bias and sigmoid the same as upstream's reference."""
+    x, bias = torch.randn(5, 8), torch.randn(8)
+    weights, ids, _ = experts.npu_moe_gating_top_k(x, k=2, group_select_mode=1, routed_scaling_factor=1)
+    torch.testing.assert_close(weights, x.softmax(-1).topk(2).values)
+    assert torch.equal(ids.long(), x.topk(2).indices)
+    _, ids, _ = experts.npu_moe_gating_top_k(x, k=2, bias=bias, k_group=1, group_count=4, norm_type=1)
+    assert ids.tolist() == [chosen(row, bias.tolist(), 2, 4, 1, 0) for row in x.sigmoid().tolist()]
+
+
 def check_softmax_weights_stay_where_nobody_asks_for_a_sum_of_one() -> None:
     x = torch.randn(3, 8)
     weights, ids, _ = experts.moe_gating_top_k(x, 2, 1, 1, 1, 0, 0, False, 1.0, 1e-20)

@@ -38,3 +38,21 @@ def check_both_and_the_given_logits_stay() -> None:
     assert torch.equal(logits, before)
     assert len(kept(both)[1]) == 3
     assert kept(both)[0] <= set(logits[0].topk(3).indices.tolist())
+
+
+def check_the_releases_own_operator_is_what_its_golden_computes() -> None:
+    """vllm-ascend 0.18.0, test_apply_top_k_top_p_custom.py: both cuts made on sorted logits, then put back."""
+    logits = torch.rand(8, 300) * 10 - 5
+    p, k = torch.linspace(0.5, 1.0, 8), torch.tensor([1, 5, 50, 300, 7, 20, 100, 299], dtype=torch.int32)
+    ascending, order = logits.sort(dim=-1)
+    ascending[ascending < ascending.gather(1, (300 - k.long()).unsqueeze(1))] = float("-inf")
+    out = ascending.softmax(-1).cumsum(-1) <= 1 - p.unsqueeze(1)
+    out[:, -1] = False
+    golden = torch.empty_like(logits).scatter_(-1, order, ascending.masked_fill(out, float("-inf")))
+    assert torch.equal(sampling.npu_apply_top_k_top_p(logits, p=p, k=k), golden)
+    try:
+        sampling.npu_apply_top_k_top_p(logits)
+    except ValueError as error:
+        assert "p and k" in str(error)
+    else:
+        raise AssertionError("nothing to cut by is an error of the operator")

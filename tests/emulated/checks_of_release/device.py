@@ -26,6 +26,13 @@ def check_a_transfer_copies() -> None:
     assert back.tolist() == also.tolist() == [0, 1, 2, 3]
 
 
+def check_a_tensor_may_be_recorded_on_a_stream() -> None:
+    """vllm-ascend 0.26.0rc1 does it when it draws (`sample/sampler.py`)."""
+    drawn = torch.empty(3, device="npu").exponential_()
+    drawn.record_stream(torch.npu.current_stream())
+    assert drawn.min() > 0
+
+
 def check_a_change_of_type_alone_does_not_transfer() -> None:
     x = torch.ones(2)
     assert x.to(torch.float32).data_ptr() == x.data_ptr()
