@@ -51,6 +51,9 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 """Sampling parameters of requests that share a batch."""
 
 
+NOT_ASKED: Mapping[str, Sequence[str]] = {"0.18.0": ("logprobs",)}
+"""Kinds of requests by release: vllm-ascend 0.18.0 ends at logprobs together with speculation, and parity refuses."""
+
 FEW, FEW_OF = (100, 200, 300, 400), ("greedy", "sampled", "logprobs")
 """Token ids of which alone a completion is made, so that n-gram drafts are found, and accepted, in it."""
 
@@ -112,6 +115,12 @@ SAFE_IDS = (16, 2000)
 """Of a tiny checkpoint's 2,048: no special ones."""
 BLOCK = {"block_size": 128}
 """vllm-ascend 0.23.0 sets it by itself, but not where prompts come in one piece without a prefix cache."""
+
+
+def of_release(unit: Unit, backend: str) -> Unit:
+    """The unit without what this release does not do."""
+    missing = NOT_ASKED.get(backend.partition("@")[2], ())
+    return replace(unit, asked={kind: asked for kind, asked in unit.asked.items() if kind not in missing})
 
 
 def questions(unit: Unit) -> list[dict[str, Any]]:
@@ -200,7 +209,7 @@ def run(unit: str, family: str, backend: str, at: Path, more: Sequence[str]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     plan = folder / "plan.json"
     if not out.exists():
-        text = json.dumps(plan_of(UNITS[unit], model, family, backend, folder).to_json())
+        text = json.dumps(plan_of(of_release(UNITS[unit], backend), model, family, backend, folder).to_json())
         plan.write_text(text, encoding="utf-8")
         remember(plan)
         command = [*parity, "run", "--plan", str(plan), "--out", str(out), "--no-rehearse"]
@@ -213,15 +222,16 @@ def run(unit: str, family: str, backend: str, at: Path, more: Sequence[str]) -> 
 
 def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """What was asked, and what came of it by speculation."""
+    kinds = of_release(UNITS[unit], backend).asked
     if not (out / "result.json").exists():
-        yield from ((kind, {}) for kind in UNITS[unit].asked)
+        yield from ((kind, {}) for kind in kinds)
         return
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     plan = json.loads((out / "plan.json").read_text(encoding="utf-8"))
     baseline = plan["baseline"].partition("/")
     arms = [name for name in UNITS[unit].arms if (baseline[0], baseline[2]) != (backend, name)]
     asked = Counter(request["id"].rpartition(" ")[0] for request in plan["requests"])
-    for kind in UNITS[unit].asked:
+    for kind in kinds:
         count = asked[kind] * plan["rounds"] * plan["sampling"]["n"]
         found = {name: verdict(result, f"{backend}/{name}", kind, count) for name in arms}
         if baseline[0] == backend:  # another engine beside the one that scores

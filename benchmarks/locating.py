@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,14 @@ from parity_backends.vllm.local import worker_source
 from parity.capture import read_capture
 from parity.capture.sketches import Sketches, read_sketches
 from parity.explain.aligned import Aligned, align
-from parity.explain.located import locate
+from parity.explain.located import Locating, locate, locate_drafter
 from parity.explain.noise import after_flips
 from parity.records import Key
 
 FAULTS = {
     "norm_off": 0.03, "gates_off": 0.03, "gdn_state_off": 0.03, "conv_state_off": 0.03, "kv_entry_off": 0.03,
     "kv_head_off": 0.03, "rope_row_off": 0.03, "attention_off": 0.03, "mlp_off": 0.03, "experts_off": 0.03,
-    "router_off": 0.03, "lm_head_off": 0.03, "drafter_off": 0.03,
+    "router_off": 0.03, "lm_head_off": 0.03, "drafter_off": 0.03, "drafter_input_off": 0.03,
 }  # fmt: skip
 OTHERS = {"accepted_counts": 0.1, "state_not_reset": 0.5, "garbled_row": 0.02, "row_swap": 0.05}
 OF_PROMPTS = ("state_not_reset",)
@@ -89,6 +90,18 @@ def aligned(folder: Path, name: str, reference: tuple[Sketches, ...]) -> Aligned
     return align(read_capture(folder / name / "mtp.jsonl"), read_sketches(folder / name / "mtp.sketches"), reference)
 
 
+def of_drafter(folder: Path, name: str) -> Aligned:
+    """The drafter's steps beside its own prefill."""
+    sketches = read_sketches(folder / name / "mtp.sketches")
+    steps, again = ([one for one in sketches if one.header.prefill is prefill] for prefill in (False, True))
+    return align(read_capture(folder / name / "mtp.jsonl"), steps, again, drafter=True)
+
+
+def has_drafter(folder: Path, name: str) -> bool:
+    """Captures of earlier versions have none."""
+    return any(one.header.prefill for one in read_sketches(folder / name / "mtp.sketches"))
+
+
 def first_planted(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     """The first planting of each completion, by its request."""
     sketches = read_sketches(folder / name / "mtp.sketches")
@@ -102,7 +115,11 @@ def first_planted(folder: Path, name: str) -> dict[str, dict[str, Any]]:
 def judged(folder: Path, name: str, reference: tuple[Sketches, ...]) -> list[Any]:
     """A row of the table: how far the plantings moved their module, and how many were found, where and as what."""
     pairs, first = aligned(folder, name, reference), first_planted(folder, name)
-    found = {one.key.request: one for one in locate(pairs).located}
+    answer = locate(pairs)
+    if name.startswith("drafter"):
+        pairs = of_drafter(folder, name)
+        answer = locate_drafter(pairs)
+    found = {one.key.request: one for one in answer.located}
     by_request = {key.request: number for number, key in enumerate(pairs.keys)}
     states = after_flips(pairs)
     moved, seen, flipped, at_token, right = [], 0, 0, 0, 0
@@ -127,10 +144,9 @@ def judged(folder: Path, name: str, reference: tuple[Sketches, ...]) -> list[Any
     return [name, len(first), size, flipped, seen, at_token, right, len(found.keys() - first.keys())]
 
 
-def resampled(folder: Path, reference: tuple[Sketches, ...], runs: int, size: int) -> tuple[int, int]:
+def resampled(every: list[Aligned], locate: Callable[[Aligned], Locating], runs: int, size: int) -> tuple[int, int]:
     """Clean completions drawn with replacement into runs of so many: runs with an accusation, and completions drawn
     from."""
-    every = [aligned(folder, name, reference) for name in CLEAN]
     pool = [(one, rows) for one in every for rows in _rows_of_each(one)]
     rng, accused = np.random.default_rng(0), 0
     for _ in range(runs):
@@ -177,8 +193,11 @@ def main() -> None:
     print("|" + "---|" * len(titles))
     for path in sorted(asked.folder.glob("*/mtp.sketches")):
         print("| " + " | ".join(str(one) for one in judged(asked.folder, path.parent.name, reference)) + " |")
-    accused, pool = resampled(asked.folder, reference, asked.runs, asked.size)
-    print(f"{accused} of {asked.runs} runs of {asked.size} clean completions accused, drawn from {pool}")
+    target = [aligned(asked.folder, name, reference) for name in CLEAN]
+    drafter = [of_drafter(asked.folder, name) for name in CLEAN if has_drafter(asked.folder, name)]
+    for whose, every, judge in (("target", target, locate), ("drafter", drafter, locate_drafter)):
+        accused, pool = resampled(every, judge, asked.runs, asked.size) if every else (0, 0)
+        print(f"{whose}: {accused} of {asked.runs} runs of {asked.size} clean completions accused, drawn from {pool}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """What the flight recorder itself spends on a step of many rows, without an engine: processor time, by door.
 
     .venv/bin/python benchmarks/recorder_step.py [--rows 256] [--steps 400] [--longest 2048] [--vocabulary 256]
+                                                 [--weights 0]
 
 Runs in the interpreter of the CPU engine (for torch), with a stand-in for the model runner that does nothing: its
 tensors, lists and dictionaries have the shapes that vLLM 0.32.0's first model runner has them in, for one group of
 attention and one of recurrent layers, two drafts a row, and one request in a hundred that ends in a step. Time is that
 of the thread, so that what else runs on the machine counts as little as it can; what asking for it costs is measured
 and taken off. `argmax` of the logits is by itself: it grows with the vocabulary, and on an accelerator it is not the
-host's.
+host's. In an engine the doors find the processor's caches full of other things: with 16 MB written between them
+(`--weights 16`) they take the time that they take there.
 """
 
 from __future__ import annotations
@@ -48,11 +50,12 @@ def outside(args: argparse.Namespace) -> None:
 class Engine:
     """Rows that decode with two drafts; a request that ends is followed by another one with a prompt of 32 tokens."""
 
-    def __init__(self, rows: int, longest: int, vocabulary: int) -> None:
+    def __init__(self, rows: int, longest: int, vocabulary: int, weights: int) -> None:
         import numpy as np
         import torch
 
         self.np, self.torch = np, torch
+        self.weights = np.zeros(weights << 17)
         self.random = np.random.default_rng(0)
         self.count, self.longest, self.vocabulary = rows, longest, vocabulary
         self.serial = 0
@@ -91,16 +94,20 @@ class Engine:
                 scheduler_config=SimpleNamespace(max_num_seqs=rows, max_num_batched_tokens=8192),
                 cache_config=SimpleNamespace(mamba_cache_mode="none"),
             ),
-            execute_model=lambda scheduled: None,
-            _model_forward=lambda input_ids, positions: None,
+            execute_model=lambda scheduled: self.layers(),
+            _model_forward=lambda input_ids, positions: self.layers(),
             _sample=lambda logits, metadata: self.sampled,
-            sample_tokens=lambda grammar: self.handed,
+            sample_tokens=lambda grammar: self.layers() or self.handed,
         )
         self.scheduler = SimpleNamespace(waiting=[], update_from_output=lambda scheduled, output: self.given)
 
     def _name(self) -> str:
         self.serial += 1
         return f"{self.serial}-0a1b2c3d"
+
+    def layers(self) -> None:
+        """Take the processor's caches, as preparing inputs, layers and drafting do."""
+        self.np.add(self.weights, 1, out=self.weights)
 
     def step(self) -> None:
         """What the engine does in a step, from which the recorder's doors are called as the engine calls them."""
@@ -243,7 +250,7 @@ def inside(args: argparse.Namespace) -> None:
             inner[0] += 2 * asking
 
     worker.packed, worker.first_best = timed_packing, timed_best
-    engine = Engine(args.rows, args.longest, args.vocabulary)
+    engine = Engine(args.rows, args.longest, args.vocabulary, args.weights)
     size, written = [0], [0]
 
     def write(record: dict[str, Any]) -> None:
@@ -305,6 +312,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--longest", type=int, default=2048, help="the longest length (max_model_len)")
     parser.add_argument("--vocabulary", type=int, default=256)
+    parser.add_argument("--weights", type=int, default=0, help="megabytes that the stand-in writes between the doors")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     inside(args) if args.inside else outside(args)

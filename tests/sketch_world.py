@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -124,3 +124,43 @@ def write_sketches(path: Path, sketches: Sketches) -> Path:
     block = SketchesBlock(tokens=len(sketches), requests=list(sketches.requests.values()), **pack_sketches(packed))
     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (sketches.header, block)))
     return path
+
+
+DRAFTER = tuple(
+    SketchedModule(f"drafter.{name}", role, "", 100 + place, True)
+    for place, (name, role) in enumerate(
+        (("hidden_states", "part"), ("model.fc", "part"), ("model.layers.0.self_attn", "part"), ("output", "output"))
+    )
+)
+
+
+def with_drafter(world: World, sketches: Sketches, *, change: Change | None = None, prefill: bool = False) -> Sketches:
+    """The same steps, with a drafter's first pass over their tokens. `change` is given its modules' numbers."""
+    rng = np.random.default_rng(world.seed + 10 + prefill)
+    columns, names = sketches.columns, list(world.tokens)
+    total, wide = len(sketches), len(DRAFTER)
+    norms, values = np.zeros((total, wide)), np.zeros((total, wide, PROJECTIONS))
+    drafted, entry = np.full(total, 1002), np.zeros(total, dtype=np.int64)
+    for at in range(total):
+        name, position = names[columns["request"][at]], int(columns["position"][at])
+        rejected = columns["token"][at] == 1001
+        follows = world.tokens[name][position + 1 : position + 2]
+        if follows and not rejected:
+            drafted[at] = follows[0]
+        entry[at] = zlib.crc32(repr(int(drafted[at])).encode())
+        vectors = true_vectors((*world.tokens[name][: position + 2], -1))[:wide]
+        spread = world.noise * np.exp(0.3 * rng.standard_normal((wide, 1)))
+        vectors = vectors * (3.0 if rejected else 1.0) + spread * rng.standard_normal((wide, WIDTH))
+        if change is not None and not rejected:
+            vectors = np.array([change(name, position, module, one) for module, one in enumerate(vectors)])
+        norms[at] = np.linalg.norm(vectors, axis=1)
+        values[at] = vectors @ SIGNS / norms[at][:, None]
+    more = {"drafted": drafted, "drafted_at": columns["position"], "drafter_entry": entry}
+    header = msgspec.structs.replace(sketches.header, modules=(*sketches.modules, *DRAFTER), prefill=prefill)
+    return replace(
+        sketches,
+        header=header,
+        columns={**columns, **more},
+        norms=np.concatenate([sketches.norms, norms.astype(np.float32)], axis=1),
+        values=np.concatenate([sketches.values, values.astype(np.float16)], axis=1),
+    )

@@ -11,6 +11,16 @@ import re
 from functools import cache
 from importlib import resources
 
+FIRST = (
+    "parity_backends.worker:asked",
+    "parity:plurals",
+    "parity_backends.worker:sentences",
+    "parity_backends.worker:protocol",
+    "parity_backends.worker:sampling",
+    "parity_backends.worker:records",
+)
+"""What every worker program of a plan begins with."""
+
 RULE = "# " + "-" * 30 + " "
 
 TOO_OLD = """if sys.version_info < (3, 9):

@@ -24,7 +24,7 @@ class Place(NamedTuple):
     """(state, runner, module, row, what it gave or is given, first token of the row and one past its last): whether it
     could."""
     found_at: str
-    """What `sketch_modules` calls the module that shows it first, from its layer on; "" is none."""
+    """What `sketch_modules` calls the module that shows it first, from its layer on; the drafter's is the path."""
     decoding: bool = False
     """Only of rows that have emitted tokens."""
 
@@ -167,7 +167,8 @@ PLACES: dict[str, Place] = {
     "experts_off": Place(("mlp.experts", "mlp.down_proj"), False, noisy, "mlp"),
     "router_off": Place(("mlp.gate",), False, router, "mlp.gate"),
     "lm_head_off": Place(("logits_processor",), False, lm_head, "logits", decoding=True),
-    "drafter_off": Place(("layers.0",), False, noisy, ""),
+    "drafter_off": Place(("layers.0",), False, noisy, "layers.0"),
+    "drafter_input_off": Place(("model.fc", "eh_proj", "input_proj"), False, noisy, "fc"),
 }
 
 
@@ -176,7 +177,7 @@ def wrap(state: Any, runner: Any) -> set[str]:
     able = set()
     for name, place in PLACES.items():
         model = runner.model
-        if name == "drafter_off":
+        if name in OUTSIDE:
             model = getattr(getattr(runner, "drafter", None), "model", None)
         named = [] if model is None else list(model.named_modules())
         found = next((some for end in place.ends if (some := [one for one in named if one[0].endswith(end)])), None)
@@ -207,6 +208,10 @@ def _hook(state: Any, runner: Any, name: str, place: Place, path: str, module: A
 def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module: Any, given: Any) -> bool:
     if state.planting.fault != name or not (state.in_step or name in OUTSIDE):
         return False
+    if name in OUTSIDE:
+        if state.active.get("drafted") == state.step:
+            return False  # a later pass, with other rows
+        state.active["drafted"] = state.step
     rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
     struck: set[str] = state.active.setdefault("struck", set())
     if not state.planting.every:
@@ -222,7 +227,9 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
     if not changed:
         return False
     state.active["last"] = state.step
-    shown = place.found_at if place.found_at in ("", "logits") else _layer_of(path) + place.found_at
+    shown = place.found_at if place.found_at == "logits" else _layer_of(path) + place.found_at
+    if name in OUTSIDE:
+        shown = "drafter." + path
     for row in changed:
         if request_of(runner, row) in struck:
             continue
@@ -238,5 +245,5 @@ def _layer_of(path: str) -> str:
     return begin + "layers." + rest.split(".")[0] + "." if begin or rest else ""
 
 
-OUTSIDE = ("drafter_off",)
-"""Planted after the model has run, in the same step."""
+OUTSIDE = ("drafter_off", "drafter_input_off")
+"""In the drafter's first pass, after the model has run in the same step."""

@@ -373,7 +373,7 @@ FAULTS.update(
     (
         name,
         Fault(
-            name, summary, "", _FORWARD, "runner", name == "drafter_off", expected, needs,
+            name, summary, "", _FORWARD, "runner", name.startswith("drafter"), expected, needs,
             options=(("permille", 300), ("every", 0)), usual_rate=0.05,
         ),
     )
@@ -391,8 +391,9 @@ FAULTS.update(
         ("router_off", "experts", "the router's logits of a row are partly its neighbours'"),
         ("lm_head_off", "", "the logits of a row are partly their neighbours'"),
         ("drafter_off", "a drafter that is a model", "what the drafter gives for a row is partly something else"),
+        ("drafter_input_off", "a drafter that is a model", "what a drafter joins for a row is partly something else"),
     )
-    for expected in ((() if name == "drafter_off" else ("located_fault", "unjustified", "garbled", "early_stop")),)
+    for expected in ((() if name.startswith("drafter") else ("located_fault", "unjustified", "garbled", "early_stop")),)
 )  # fmt: skip
 """Arithmetic (`arithmetic.py`): `permille` thousandths of one row in one step, with `every=1` of all rows. That of the
 drafter is a control that

@@ -11,7 +11,8 @@ each capture. The job:
      "sketcher": FILE, the same with a Sketcher (docs/sketches.md); absent: activations are not sketched,
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
                    "requests": a number, the first so many only, or requests of its own; absent: all,
-                   "sampling": what differs from the job's; absent: nothing}, ...],
+                   "sampling": what differs from the job's; absent: nothing,
+                   "sketch": false where this one is not sketched}, ...],
      "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
 
 Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl, and what the engine did in
@@ -88,12 +89,13 @@ class Sketching:
         worker = ModuleType("sketching_worker")
         exec(compile(Path(job["sketcher"]).read_text(encoding="utf-8"), job["sketcher"], "exec"), worker.__dict__)
         self.lines: list[dict[str, Any]] = []
-        self.requests: list[str] = []
+        self.requests: dict[int, str] = {}
+        """By the number that the engine gave them."""
         self.sketcher = worker.sketcher_of(llm, self.lines.append, "cpu/%s" % job["variant"], self.named, "parts")
 
     def named(self, engine_id: str) -> dict[str, Any] | None:
-        place = int(engine_id.split("-")[0])
-        return {"request": self.requests[place], "round": 0, "sample": 0} if place < len(self.requests) else None
+        request = self.requests.get(int(engine_id.split("-")[0]))
+        return None if request is None else {"request": request, "round": 0, "sample": 0}
 
     def take(self) -> list[dict[str, Any]]:
         lines, self.lines[:] = list(self.lines), []
@@ -115,7 +117,9 @@ def capture(
     item: dict[str, Any],
     recorder: Any | None = None,
     sketching: Sketching | None = None,
-) -> None:
+    asked: int = 0,
+) -> int:
+    """Requests that the engine was asked, `asked` of them before."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -133,7 +137,7 @@ def capture(
     wanted = item.get("requests")
     requests = wanted if isinstance(wanted, list) else job["requests"][:wanted]
     if sketching is not None:
-        sketching.requests += [request["id"] for request in requests]
+        sketching.requests = {number: request["id"] for number, request in enumerate(requests, asked)}
         sketching.sketcher.begin(item["name"])
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
@@ -147,6 +151,8 @@ def capture(
         write(folder / f"{job['variant']}.steps", steps)
     if sketching is not None:
         sketching.sketcher.end()
+        if sketching.sketcher.drafter is not None:
+            asked += once_more(llm, sketching, outputs)
         write(folder / f"{job['variant']}.sketches", sketching.take())
     records = [header(job, fault)]
     for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
@@ -175,6 +181,24 @@ def capture(
     path = folder / f"{job['variant']}.jsonl"
     write(path, records)
     say(file=str(path), seconds=round(time.perf_counter() - began, 2))
+    return asked + len(requests)
+
+
+def once_more(llm: Any, sketching: Sketching, outputs: list[Any]) -> int:
+    """Prompts and completions as prompts: what the drafter's decode steps are set against."""
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    tokens = [[*one.prompt_token_ids, *sample.token_ids] for one in outputs for sample in one.outputs]
+    sketching.requests = {}
+    sketching.sketcher.begin("prefill")
+    llm.generate(
+        [TokensPrompt(prompt_token_ids=one) for one in tokens],
+        SamplingParams(temperature=0.0, max_tokens=1),
+        use_tqdm=False,
+    )
+    sketching.sketcher.end()
+    return len(tokens)
 
 
 def score(llm: Any, job: dict[str, Any], name: str, base_name: str, known: dict[Any, Any], top: int = 5) -> None:
@@ -222,8 +246,9 @@ def main() -> None:
     llm = LLM(model=job["model"], **job["engine"])
     recorder = recorder_of(llm, job)
     sketching = Sketching(llm, job) if "sketcher" in job else None
+    asked = 0
     for item in job["captures"]:
-        capture(llm, job, item, recorder, sketching)
+        asked = capture(llm, job, item, recorder, sketching if item.get("sketch", True) else None, asked)
     known: dict[Any, Any] = {}
     if sketching is not None:
         sketching.sketcher.begin("scores")

@@ -1,4 +1,4 @@
-"""The columns of a sketches file (`parity.sketches/1`), and how a block of them is packed: docs/steps-file.md.
+"""The columns of a sketches file (`parity.sketches/2`), and how a block of them is packed: docs/steps-file.md.
 
 The worker travels with this module in it: standard library and numpy only, Python 3.9 or newer.
 """
@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SKETCHES_SCHEMA = "parity.sketches/1"
+SKETCHES_SCHEMA = "parity.sketches/2"
+EARLIER_SKETCHES = ("parity.sketches/1",)
+"""Those that are read too: without a drafter."""
 
 PROJECTIONS = 16
 """Numbers of a sketch: the relative distance of two vectors comes out within some 18 % (1 / sqrt(2 * 16))."""
@@ -50,6 +52,9 @@ SKETCH_TABLE = (
     SketchColumn("entry", "<u4"),
     SketchColumn("best", "<i4"),
     SketchColumn("ties", "<i4"),
+    SketchColumn("drafted", "<i4"),
+    SketchColumn("drafted_at", "<i4"),
+    SketchColumn("drafter_entry", "<u4"),
     SketchColumn("norm", "<f4", of_module=True),
     SketchColumn("sketch", "<f2", PROJECTIONS, of_module=True),
     SketchColumn("experts", "<i2", MAX_EXPERTS, of_module=True),

@@ -21,6 +21,7 @@ from parity.capture.lines import Report, raw_lines
 from parity.capture.problems import CaptureError
 from parity.capture.room import sketches_room
 from parity.capture.sketch_table import (
+    EARLIER_SKETCHES,
     MAX_SKETCH_MODULES,
     PROJECTIONS,
     SKETCHES_SCHEMA,
@@ -51,6 +52,8 @@ class SketchedModule(msgspec.Struct, frozen=True):
     order: int = -1
     """When it ran in a step, before and after others; -1: it gave nothing, as what a compiled or captured graph does is
     not seen."""
+    drafter: bool = False
+    """It is of the drafter's first pass, which reads what the target gave for the same tokens."""
 
 
 class SketchesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="sketches_header"):
@@ -62,6 +65,8 @@ class SketchesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="recor
     device: str = ""
     dtype: str = ""
     level: str = ""
+    prefill: bool = False
+    """The engine computed its own completions once more as prompts: what its drafter's steps are set against."""
     replica: int = 0
 
     @property
@@ -92,11 +97,12 @@ SketchesLine: TypeAlias = SketchesHeader | SketchesBlock | SketchesStopped
 _DECODER: Final = msgspec.json.Decoder(SketchesLine)
 
 MODULE_BYTES: Final = 4 + 2 * PROJECTIONS
-TOKEN_BYTES: Final = 64
+TOKEN_BYTES: Final = 88
 """In memory, of one token: for each module, and of its own."""
 
-_PLAIN: Final = ("step", "row", "request", "position", "token", "entry", "best", "ties")
-_ABSENT: Final = {"best": -1}
+_DRAFTER: Final = ("drafted", "drafted_at", "drafter_entry")
+_PLAIN: Final = ("step", "row", "request", "position", "token", "entry", "best", "ties", *_DRAFTER)
+_ABSENT: Final = {"best": -1, **dict.fromkeys(_DRAFTER, -1)}
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,8 @@ class Sketches:
     header: SketchesHeader
     requests: Mapping[int, StepRequest]
     columns: Mapping[str, Numbers]
-    """step, row, request, position, token, entry, best, ties, each of shape (tokens,)."""
+    """step, row, request, position, token, entry, best, ties, drafted, drafted_at, drafter_entry, each of shape
+    (tokens,); the last three -1 where no drafter was seen."""
     has_entry: bool
     norms: Numbers
     """Shape (tokens, modules), UNSEEN_NORM where a module gave nothing."""
@@ -217,7 +224,7 @@ def unpacked_bytes(line: SketchesBlock, header: SketchesHeader) -> int:
 
 def check_sketches_header(header: SketchesHeader) -> None:
     """Raises ValueError."""
-    if header.schema != SKETCHES_SCHEMA:
+    if header.schema not in (SKETCHES_SCHEMA, *EARLIER_SKETCHES):
         raise ValueError(f"schema is {header.schema!r}, this parity reads {SKETCHES_SCHEMA!r}")
     names = [one.name for one in header.modules]
     if not 0 < len(names) <= MAX_SKETCH_MODULES or len(set(names)) < len(names):

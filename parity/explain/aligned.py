@@ -4,6 +4,10 @@ A token is paired where both sides had the same token id at the same position of
 step computed before it in this row was of that sequence too (what comes after a rejected draft is not), and where what
 went into the first layer is equal to the last bit. A position that was computed again counts as it was computed last.
 The first position of a completion that cannot be paired ends it: what comes later may have seen anything.
+
+A drafter's first pass is over the target's tokens, each with the token that comes next as its input: it is paired where
+that is the sequence's own on both sides, at the same position, and its embedding equal to the last bit. The reference
+is the same engine's prefill of the same tokens.
 """
 
 from __future__ import annotations
@@ -120,12 +124,18 @@ class _Side:
 
 
 def align(
-    capture: Capture, candidate: Sequence[Sketches], reference: Sequence[Sketches], *, prefixes: bool = False
+    capture: Capture,
+    candidate: Sequence[Sketches],
+    reference: Sequence[Sketches],
+    *,
+    prefixes: bool = False,
+    drafter: bool = False,
 ) -> Aligned:
     """Pair the tokens of every completion of a capture. `reference` holds prefills of whole sequences.
 
     With `prefixes` a completion whose sequence is not among them is paired as far as one of the same prompt is
-    equal: for a reference that computed another engine's completions."""
+    equal: for a reference that computed another engine's completions. With `drafter` its modules come after the
+    target's, and only tokens are paired that it was given too."""
     sequences = _sequences(reference)
     of_prompt = _by_prompt(sequences, capture) if prefixes else {}
     found: list[tuple[Key, _Side, _Side]] = []
@@ -141,13 +151,15 @@ def align(
         if ours is None or theirs is None:
             unpaired[completion.key] = UNPAIRED[0] if ours is None else UNPAIRED[1]
             continue
-        side = _side(ours[0], ours[1], tokens)
-        paired, why = _paired(side, theirs, len(tokens) - 1)
+        side = _side(ours[0], ours[1], tokens, drafter)
+        if drafter:
+            theirs = _given_what_follows(theirs, tokens)
+        paired, why = _paired(side, theirs, len(tokens) - 1, drafter)
         if why:
             unpaired[completion.key] = why
         if paired is not None:
             found.append((completion.key, *paired))
-    return _measured(found, {one.key: one for one in capture}, unpaired)
+    return _measured(found, {one.key: one for one in capture}, unpaired, drafter)
 
 
 def _by_key(candidate: Sequence[Sketches]) -> dict[Key, tuple[Sketches, Ints]]:
@@ -217,13 +229,32 @@ def _last_of_each(position: Ints, rows: Ints) -> tuple[Ints, int] | None:
     return None if (by_position < 0).any() else (by_position, first)
 
 
-def _side(sketches: Sketches, rows: Ints, tokens: Ints) -> _Side:
+def _drafted(sketches: Sketches, rows: Ints, tokens: Ints) -> npt.NDArray[np.bool_]:
+    """Rows in which the drafter was given the token that follows in the sequence, at the same position."""
+    columns = sketches.columns
+    position = columns["position"][rows]
+    inside = (position >= 0) & (position + 1 < len(tokens)) & (columns["drafted_at"][rows] == position)
+    found = np.zeros(len(rows), dtype=bool)
+    found[inside] = columns["drafted"][rows][inside] == tokens[position[inside] + 1]
+    return found
+
+
+def _given_what_follows(side: _Side, tokens: Ints) -> _Side:
+    """A prefill up to the first token at which its drafter was given another than the next one, as at a chunk's end."""
+    other = np.flatnonzero(~_drafted(side.sketches, side.by_position, tokens))
+    end = int(other[0]) if len(other) else len(side.by_position)
+    return _Side(side.sketches, side.by_position[:end], side.first)
+
+
+def _side(sketches: Sketches, rows: Ints, tokens: Ints, drafter: bool = False) -> _Side:
     """The rows of a completion by position, as far as they are computed of these tokens without a gap."""
     columns = sketches.columns
     position, step = columns["position"][rows], columns["step"][rows]
     inside = (position >= 0) & (position < len(tokens))
     right = np.zeros(len(rows), dtype=bool)
     right[inside] = columns["token"][rows][inside] == tokens[position[inside]]
+    if drafter:
+        right &= _drafted(sketches, rows, tokens)
     new = np.ones(len(rows), dtype=bool)
     new[1:] = (np.diff(step) != 0) | (np.diff(position) != 1)
     wrong = np.cumsum(~right)
@@ -238,7 +269,7 @@ def _side(sketches: Sketches, rows: Ints, tokens: Ints) -> _Side:
     return _Side(sketches, by_position[:end], first, ended and not (by_position[end:] >= 0).any())
 
 
-def _paired(ours: _Side, theirs: _Side, fed: int) -> tuple[tuple[_Side, _Side] | None, str]:
+def _paired(ours: _Side, theirs: _Side, fed: int, drafter: bool = False) -> tuple[tuple[_Side, _Side] | None, str]:
     """Both sides cut to what is equal, and why that is not all of the `fed` tokens."""
     end = min(ours.first + len(ours.by_position), fed)
     why = "" if end == fed else UNPAIRED[4 if ours.ended else 2]
@@ -247,7 +278,9 @@ def _paired(ours: _Side, theirs: _Side, fed: int) -> tuple[tuple[_Side, _Side] |
     if not (ours.sketches.has_entry and theirs.sketches.has_entry):
         return None, UNPAIRED[3]
     rows, other = ours.by_position[: end - ours.first], theirs.by_position[ours.first : end]
-    differs = ours.sketches.columns["entry"][rows] != theirs.sketches.columns["entry"][other]
+    names = ("entry", "drafter_entry") if drafter else ("entry",)
+    both = [(ours.sketches.columns[name][rows], theirs.sketches.columns[name][other]) for name in names]
+    differs = np.any([(one != two) | (one < 0) for one, two in both], axis=0)
     if differs.any():
         stop = int(differs.argmax())
         rows, other, why = rows[:stop], other[:stop], UNPAIRED[3]
@@ -257,12 +290,15 @@ def _paired(ours: _Side, theirs: _Side, fed: int) -> tuple[tuple[_Side, _Side] |
 
 
 def _measured(
-    found: list[tuple[Key, _Side, _Side]], completions: Mapping[Key, Completion], unpaired: Mapping[Key, str]
+    found: list[tuple[Key, _Side, _Side]],
+    completions: Mapping[Key, Completion],
+    unpaired: Mapping[Key, str],
+    drafter: bool,
 ) -> Aligned:
     keys = tuple(key for key, _, _ in found)
     names = [{one.name for one in side.sketches.modules} for _, *sides in found for side in sides]
     common = set.intersection(*names) if names else set()
-    known = found[0][1].sketches.modules if found else ()
+    known = [one for one in found[0][1].sketches.modules if drafter or not one.drafter] if found else []
     modules = tuple(sorted((one for one in known if one.name in common and one.order >= 0), key=lambda one: one.order))
     counts = np.array([len(ours.by_position) for _, ours, _ in found], dtype=np.int64)
     total, wide = int(counts.sum()), len(modules)

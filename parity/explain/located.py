@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -101,6 +101,8 @@ class Locating:
     noise: tuple[Noise, ...]
     unread: Message | None = None
     """Why the file could not be read."""
+    drafter: Locating | None = None
+    """The same of the drafter, where it was sketched: `locate_drafter`."""
 
 
 def locate(aligned: Aligned, baseline: Aligned | None = None) -> Locating:
@@ -116,6 +118,18 @@ def locate(aligned: Aligned, baseline: Aligned | None = None) -> Locating:
         judged=bool(np.isfinite(judged.level).any()),
         unpaired=dict(Counter(aligned.unpaired.values())),
         noise=_noise_of(aligned),
+    )
+
+
+def locate_drafter(aligned: Aligned) -> Locating:
+    """What is wrong first in the drafter, of tokens aligned with `drafter`. Where the target
+    was wrong before, whose hidden states it reads, nothing is said of it."""
+    found = locate(aligned)
+    own = {one.name for one in aligned.modules if one.drafter}
+    return replace(
+        found,
+        located=tuple(one for one in found.located if one.module in own),
+        noise=tuple(one for one in found.noise if one.module in own),
     )
 
 

@@ -30,6 +30,8 @@ class Behaviour:
 
     vllm: bool = True
     """Token ids, vLLM's parameters and prompt_logprobs; else text alone, and unknown parameters are refused."""
+    sglang: bool = False
+    """With `vllm`: token ids as SGLang 0.5 gives them, other parameters of vLLM's passed over, logprobs of texts."""
     mode: str = ""
     """What goes wrong, from the request number `after` on (the probe at the start is number 0)."""
     after: int = 1
@@ -110,8 +112,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.send_body(b"<html>a login page</html>", "text/html")
             if not self.authorised():
                 return None
+            owner = {"owned_by": "sglang", "max_model_len": 512} if how.sglang else owner
             return self.send_json({"object": "list", "data": [{"id": name, **owner} for name in how.models]})
-        if self.path == "/version" and how.vllm:
+        if self.path == "/version" and how.vllm and not how.sglang:
             return self.send_json({"version": "0.32.0-fake"})
         if self.path == "/metrics" and how.vllm:
             asked = len(how.requests)
@@ -245,29 +248,34 @@ class Handler(BaseHTTPRequestHandler):
         choice: dict[str, Any] = {"index": index, "finish_reason": reason, "ids": ids}
         choice.update({"message": {"role": "assistant", "content": text}} if chat else {"text": text})
         if how.vllm:
-            choice["stop_reason"] = stop_reason
+            choice["matched_stop" if how.sglang else "stop_reason"] = stop_reason
             if body.get("return_token_ids"):
                 choice["token_ids"] = ids
                 if not chat:
                     choice["prompt_token_ids"] = prompt
-            if body.get("prompt_logprobs") is not None:
+            if body.get("prompt_logprobs") is not None and not how.sglang:
                 choice["prompt_logprobs"] = [None] + [
                     {str(token): {"logprob": -0.25, "rank": 1}, "7": {"logprob": -2.0, "rank": 2}}
                     for token in prompt[1:]
                 ]
         if body.get("logprobs") is not None and body.get("logprobs") is not False:
             choice["logprobs"] = self.logprobs(ids, chat)
+            if how.sglang and not body.get("logprobs"):
+                choice["logprobs"]["top_logprobs"] = []
         return choice
 
     def logprobs(self, ids: list[int], chat: bool) -> dict[str, Any]:
-        names = [f"token_id:{t}" if self.server.behaviour.vllm else self.server.tokenizer.decode([t]) for t in ids]
+        how = self.server.behaviour
+        as_ids = how.vllm and not how.sglang
+        names = [f"token_id:{t}" if as_ids else self.server.tokenizer.decode([t]) for t in ids]
+        other = "token_id:7" if not how.sglang else self.server.tokenizer.decode([7])
         if chat:
-            top = {"token": "token_id:7", "logprob": -2.0}
+            top = {"token": other, "logprob": -2.0}
             return {"content": [{"token": n, "logprob": -0.25, "top_logprobs": [top]} for n in names]}
         return {
             "tokens": names,
             "token_logprobs": [-0.25] * len(ids),
-            "top_logprobs": [{name: -0.25, "token_id:7": -2.0} for name in names],
+            "top_logprobs": [{name: -0.25, other: -2.0} for name in names],
         }
 
     # ------------------------------------------------------------------ streaming
@@ -320,5 +328,5 @@ class Handler(BaseHTTPRequestHandler):
             if logprobs is not None:
                 part["logprobs"] = {name: values[rows] for name, values in logprobs.items()}
             if step == steps - 1:
-                part["finish_reason"], part["stop_reason"] = choice["finish_reason"], choice.get("stop_reason")
+                part.update({name: choice.get(name) for name in ("finish_reason", "stop_reason", "matched_stop")})
             yield part

@@ -267,3 +267,31 @@ def test_a_gateway_that_answers_500_to_token_ids(parity: Parity) -> None:
         lied = {"vllm": False, "mode": "text alone"}
         result = parity.compare(*pair(stack, lied, lied))
         assert result["verdict"] == "PASS", result["reasons"]
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_sglang_gives_ids_and_passes_over_the_rest(parity: Parity, stream: str) -> None:
+    """As its serving_completions.py does: ids and prompt ids, logprobs of texts, `matched_stop`, no prompt_logprobs."""
+    with ExitStack() as stack:
+        one, two = pair(stack, {}, {"sglang": True})
+        given = ["--server-option", f"stream={stream}", "--logprobs", "1", "--score", "none", "--stop", "e"]
+        result = parity.compare(one, two, *given)
+        assert result["verdict"] == "PASS", result["reasons"]
+        assert not counts(result)
+    header, *rows = map(json.loads, (Path(result["directory"]) / "server-two.jsonl").read_text().splitlines())
+    said = header["served"]
+    assert (said["token_source"], said["prompt_source"]) == ("server", "server")
+    completions = [row for row in rows if row["record"] == "completion"]
+    assert {row["stop_reason"] for row in completions if row["finish_reason"] == "stop"} == {"e"}
+    for row in completions:
+        assert [one[0][0] for one in row["logprobs"]] == row["token_ids"]
+    assert any(len(one) == 2 and one[1][0] == 7 for row in completions for one in row["logprobs"])
+
+
+def test_sglang_is_not_said_to_take_what_it_may_pass_over(parity: Parity) -> None:
+    with ExitStack() as stack:
+        one, two = pair(stack, {"sglang": True}, {})
+        result = parity.compare(one, two, "--min-p", "0.1", "--temperature", "0.7", "--score", "all")
+    said = json.dumps(result)
+    assert "min_p=0.1: it was sent, and nothing shows that this server takes it" in said
+    assert result["verdict"] == "PASS", "equal draws; that nothing could be scored ends no run"

@@ -1,4 +1,4 @@
-"""Each number of the engine's bookkeeping, planted wrong in one row-step: found there, and nowhere else."""
+"""What the engine's bookkeeping or its drafter has wrong in one row-step, planted: found there, and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from parity_backends.vllm.cpu import CpuBackend
 from parity_backends.vllm.local import worker_source
 from parity_faults import bookkeeping
 
+from parity.capture import read_capture
+from parity.capture.sketches import read_sketches
 from parity.capture.steps import read_steps
+from parity.explain.aligned import align
+from parity.explain.located import Locating, locate_drafter
 from parity.explain.violations import Checked, check
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -36,6 +40,8 @@ BREAKS = {
     "buffer_off": "buffer",
 }
 """The invariant that says what was planted; others may say more of the same row-step."""
+OF_DRAFTER = {"drafter_off": "drafter.model.layers.0", "drafter_input_off": "drafter.model.fc"}
+"""The module that shows it first."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "engine": {**ENGINE, **SPECULATION},
         "recorder": str(folder / "worker.py"),
         "states": True,
-        "captures": [{"name": name, "fault": f"{name}:rate=0.1:seed=3"} for name in BREAKS],
+        "sketcher": str(folder / "worker.py"),
+        "captures": [
+            *({"name": name, "fault": f"{name}:rate=0.1:seed=3", "sketch": False} for name in BREAKS),
+            *({"name": name, "fault": f"{name}:rate=0.1:seed=3:permille=1000"} for name in OF_DRAFTER),
+            {"name": "none", "fault": "none"},
+        ],
     }
     run_job(CpuBackend().interpreter(print), folder, "mtp", job)
     return folder
@@ -81,3 +92,32 @@ def test_it_is_found_at_its_step_and_row_and_nowhere_else(lab: Path, fault: str)
         return
     assert places == due
     assert every == due
+
+
+def of_drafter(folder: Path) -> Locating:
+    starts = read_sketches(folder / "mtp.sketches")
+    assert [one.header.prefill for one in starts] == [False, True]
+    return locate_drafter(align(read_capture(folder / "mtp.jsonl"), starts[:1], starts[1:], drafter=True))
+
+
+def test_a_healthy_drafter_is_seen_and_accused_of_nothing(lab: Path) -> None:
+    found = of_drafter(lab / "none")
+    assert (found.judged, found.completions, found.located) == (True, 24, ())
+    noise = {one.module: one for one in found.noise}
+    assert noise["drafter.model.pre_fc_norm_embedding"].high == 0  # the same token: equal to the last bit
+    assert 0 < noise["drafter.model.fc"].middle < 0.02
+
+
+@pytest.mark.parametrize("fault", OF_DRAFTER)
+def test_a_fault_of_the_drafter_is_located_at_its_module(lab: Path, fault: str) -> None:
+    (steps, _) = read_sketches(lab / fault / "mtp.sketches")
+    names = {one.engine_id: one.request for one in steps.requests.values()}
+    due: dict[Any, int] = {}
+    for one in planted(lab / fault):
+        assert one["module"] == OF_DRAFTER[fault]
+        due.setdefault(names[one["request"]], one["at"])
+    found = of_drafter(lab / fault).located
+    assert found
+    assert {(one.key.request, one.module, one.position) for one in found} <= {
+        (request, OF_DRAFTER[fault], at) for request, at in due.items()
+    }

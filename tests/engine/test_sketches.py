@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 
 def test_every_token_is_the_same_token_and_differs_by_rounding_alone(base_arm: BaseArm) -> None:
     capture = read_capture(base_arm.capture)
-    assert capture.header.extra["sketches"] == {"schema": "parity.sketches/1", "level": "parts"}
+    assert capture.header.extra["sketches"] == {"schema": "parity.sketches/2", "level": "parts"}
     ours = read_sketches(base_arm.directory / "cpu-base.sketches")
     theirs = read_sketches(base_arm.directory / "scores.sketches")
     aligned = align(capture, ours, theirs)

@@ -10,16 +10,11 @@ from typing import Any
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.run.backend import Detection
-from parity_backends.bundle import bundle
+from parity_backends.bundle import FIRST, bundle
 from parity_backends.refusals import WithoutEngine, check_settings
 
 MODULES = (
-    "parity_backends.worker:asked",
-    "parity:plurals",
-    "parity_backends.worker:sentences",
-    "parity_backends.worker:protocol",
-    "parity_backends.worker:sampling",
-    "parity_backends.worker:records",
+    *FIRST,
     "parity.records:plan_digest",
     "parity_backends.worker:planned",
     "recording",

@@ -13,16 +13,11 @@ from parity.errors import BackendError, ParityError
 from parity.messages import Message, heard, message, shortened, verbatim
 from parity.run.backend import Detection, hint_for
 from parity.secrecy import without_secrets
-from parity_backends.bundle import bundle
+from parity_backends.bundle import FIRST, bundle
 from parity_backends.refusals import WithoutEngine, check_settings
 
 MODULES = (
-    "parity_backends.worker:asked",
-    "parity:plurals",
-    "parity_backends.worker:sentences",
-    "parity_backends.worker:protocol",
-    "parity_backends.worker:sampling",
-    "parity_backends.worker:records",
+    *FIRST,
     "parity_backends.worker:counters",
     "parity.records:plan_digest",
     "parity_backends.worker:planned",

@@ -11,19 +11,14 @@ from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
-from parity_backends.bundle import bundle
+from parity_backends.bundle import FIRST, bundle
 from parity_backends.refusals import check_settings, no_fault, no_variant
 from parity_backends.vllm import local
 from parity_backends.vllm.cpu import CpuBackend
 
 VARIABLE = "PARITY_TRANSFORMERS_PYTHON"
 MODULES = (
-    "parity_backends.worker:asked",
-    "parity:plurals",
-    "parity_backends.worker:sentences",
-    "parity_backends.worker:protocol",
-    "parity_backends.worker:sampling",
-    "parity_backends.worker:records",
+    *FIRST,
     "parity.records:plan_digest",
     "parity_backends.worker:planned",
     "parity_backends.worker:identity",

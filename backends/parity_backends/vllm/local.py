@@ -29,13 +29,18 @@ print(json.dumps(found))
 
 
 def own_cache(interpreter: Path) -> dict[str, str]:
-    """vLLM keeps what it found out about a model class by the class's name, for one version of vLLM at a time: versions
+    """Variables of an environment of parity's own, {} for another's.
+
+    vLLM keeps what it found out about a model class by the class's name, for one version of vLLM at a time: versions
     that share a cache look again at each start, in a process that imports all of vLLM (0.23.0, 0.32.0
-    `model_executor/models/registry.py`). So an environment of parity's own has a cache of its own."""
+    `model_executor/models/registry.py`). So each environment has a cache of its own. Its modules are compiled once:
+    where PYTHONDONTWRITEBYTECODE is set, as in many containers, each start would compile them all again.
+    """
     root = interpreter.parent.parent
-    if "VLLM_CACHE_ROOT" in os.environ or not (root / MARKER).exists():
+    if not (root / MARKER).exists():
         return {}
-    return {"VLLM_CACHE_ROOT": str(root / "cache")}
+    cache = {} if "VLLM_CACHE_ROOT" in os.environ else {"VLLM_CACHE_ROOT": str(root / "cache")}
+    return {**cache, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def managed(environment: EngineEnv, backend: str, say: Say) -> Path:
@@ -71,7 +76,7 @@ WORKER_MODULES = (
     "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch", "recorder",
     "first_runner", "second_runner", "recording",
     "parity.capture:sketch_table", "parity_backends.worker:sketch_sums", "parity_backends.worker:sketch_modules",
-    "parity_backends.worker:sketch_blocks", "sketching", "sketch_phases", "memory", "arm", "main",
+    "parity_backends.worker:sketch_blocks", "sketch_drafter", "sketching", "sketch_phases", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 

@@ -9,9 +9,10 @@ from parity.messages import Message, message
 Remedy: TypeAlias = tuple[tuple[str, ...], Message]
 """Pieces of log text, any of which says what went wrong, and what to do."""
 
-MEMORY_SIGNS: Final = ("Free memory on device", "Error in memory profiling")
-"""vLLM `v1/worker/utils.py` and `gpu_worker.py`, vllm-ascend `worker/worker.py`: memory that an engine before has not
-given back yet, or that came back while this one counted its own."""
+MEMORY_SIGNS: Final = ("GiB) on startup is less than", "Error in memory profiling")
+"""Memory that an engine before has not given back yet, or that came back while this one counted its own (vLLM
+`v1/worker/utils.py` and `gpu_worker.py`, vllm-ascend `worker/worker.py`). Of the errors alone: newer releases say at
+each start how much is free."""
 
 COMMON: Final[tuple[Remedy, ...]] = (
     (

@@ -31,10 +31,12 @@ class SketchStep:
         """Digests of what goes into the first layer and of what comes out of the last."""
         self.logits: list[tuple[Any, ...]] = []
         """Of each call: digests of the rows, products, norms, the argmax, how many are as large."""
+        self.drafted: Any = None
+        """The drafter's first pass over the same tokens, a SketchStep; its numbers are drafted and drafted_at."""
 
     @property
     def tokens(self) -> int:
-        return len(self.numbers["token"])
+        return len(next(iter(self.numbers.values())))
 
 
 class SketchBlocks:
@@ -54,7 +56,8 @@ class SketchBlocks:
     def add(self, step: SketchStep) -> bool:
         """Hold a step; whether there are enough for a block."""
         self.held.append(step)
-        self.bytes += step.tokens * (28 + len(step.seen) * (4 + 2 * PROJECTIONS))
+        seen = len(step.seen) + (0 if step.drafted is None else len(step.drafted.seen))
+        self.bytes += step.tokens * (40 + seen * (4 + 2 * PROJECTIONS))
         return self.bytes >= SKETCH_BLOCK_BYTES
 
     def close(self, *, wait: bool) -> None:
@@ -82,7 +85,8 @@ def packed_sketches(steps: list[SketchStep], logits: int) -> list[dict[str, Any]
 
 
 def _shape_of(step: SketchStep) -> Any:
-    return step.seen, sorted(step.routed), step.entry is None, bool(step.logits)
+    drafted = None if step.drafted is None else _shape_of(step.drafted)
+    return step.seen, sorted(step.routed), step.entry is None, bool(step.logits), drafted
 
 
 def _blocks_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
@@ -102,9 +106,22 @@ def _blocks_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
 def sketch_columns(steps: list[SketchStep], logits: int) -> dict[str, Any]:
     """Columns of the sketches table, of steps in which the same modules gave something."""
     first = steps[0]
+    found = _columns_of_modules(steps, "entry")
+    if first.drafted is not None:
+        found.update(_columns_of_modules([one.drafted for one in steps], "drafter_entry"))
+    if first.logits:
+        parts = [_of_tokens(one) for one in steps]
+        sums, norms, found["best"], found["ties"] = (np.concatenate(each) for each in zip(*parts))  # noqa: B905
+        found["norm/%d" % logits] = norms.astype(np.float32)
+        found["sketch/%d" % logits] = _relative(sums, norms)
+    return found
+
+
+def _columns_of_modules(steps: list[SketchStep], entry: str) -> dict[str, Any]:
+    first = steps[0]
     found: dict[str, Any] = {name: np.concatenate([one.numbers[name] for one in steps]) for name in first.numbers}
     if first.entry is not None:
-        found["entry"] = np.concatenate([one.entry for one in steps]).astype(np.uint32)
+        found[entry] = np.concatenate([one.entry for one in steps]).astype(np.uint32)
     if first.seen:
         sums = np.concatenate([one.sums for one in steps], axis=1)
         norms = np.concatenate([one.norms for one in steps], axis=1)
@@ -114,11 +131,6 @@ def sketch_columns(steps: list[SketchStep], logits: int) -> dict[str, Any]:
     for module in first.routed:
         found["experts/%d" % module] = np.concatenate([one.routed[module][0] for one in steps]).astype(np.int16)
         found["gap/%d" % module] = np.concatenate([one.routed[module][1] for one in steps]).astype(np.float32)
-    if first.logits:
-        parts = [_of_tokens(one) for one in steps]
-        sums, norms, found["best"], found["ties"] = (np.concatenate(each) for each in zip(*parts))  # noqa: B905
-        found["norm/%d" % logits] = norms.astype(np.float32)
-        found["sketch/%d" % logits] = _relative(sums, norms)
     return found
 
 

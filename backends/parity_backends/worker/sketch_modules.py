@@ -9,12 +9,18 @@ LAYERS = "layers"
 PARTS = "parts"
 """How much is sketched: decoder layers and their routers, or their other parts too."""
 
-DECODER_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+$")
+DECODER_LAYER = re.compile(r"(?:^|\.)(?:(?:mtp_)?layers|h|blocks)\.\d+$")
 NORM = re.compile(r"norm|(?:^|\.)ln", re.IGNORECASE)
 
 OUTPUT = "output"
 LOGITS = "logits"
-"""Names of what is no module of its own: the last hidden states, and the logits."""
+HANDED = "hidden_states"
+"""Names of what is no module of its own: the last hidden states, the logits, and what a drafter is handed."""
+
+DRAFTER = "drafter."
+"""Before the path of a drafter's module."""
+SHARED = ("VocabParallelEmbedding", "ParallelLMHead", "LogitsProcessor", "ModuleList")
+"""Classes that a drafter has in common with its target, or that are no part of their own; others end in the same."""
 
 
 class Sketched(NamedTuple):
@@ -45,6 +51,20 @@ def sketched_modules(model: Any, level: str) -> list[Sketched]:
                 found.append(Sketched(path, "norm" if NORM.search(child) else "part", module))
         found.append(Sketched(layer, "layer", named[layer]))
     return [*found, Sketched(OUTPUT, "output", model)]
+
+
+def drafter_modules(model: Any, level: str) -> list[Sketched]:
+    """Those of a drafter, and what stands beside its layers; first the hidden states that it is handed."""
+    found = sketched_modules(model, level)
+    named, layers = dict(model.named_modules()), [one.name for one in found if one.role == "layer"]
+    beside = []
+    for owner in dict.fromkeys(name.rpartition(".")[0].rpartition(".")[0] for name in layers):
+        for child, module in named[owner].named_children():
+            if level == PARTS and not type(module).__name__.endswith(SHARED):
+                path = owner + "." * bool(owner) + child
+                beside.append(Sketched(path, "norm" if NORM.search(child) else "part", module))
+    handed = Sketched(HANDED, "part")
+    return [one._replace(name=DRAFTER + one.name) for one in (handed, *beside, *found)]
 
 
 def _routers(path: str, block: Any) -> list[Sketched]:

@@ -51,7 +51,13 @@ def test_there_is_memory_left_to_score(backend: str, variant: str) -> None:
     adapter = load_backend(backend)
     assert adapter.engine_defaults(variant, num_speculative_tokens=2)["gpu_memory_utilization"] == 0.8
     assert isinstance(adapter, HoldsMemory)
-    assert any(sign in "ValueError: Free memory on device (7.4/60.9 GiB)" for sign in adapter.memory_signs)
+    too_little = (
+        "ValueError: Free memory on device npu:0 (7.4/60.9 GiB) on startup is less than desired GPU memory utilization"
+    )
+    ordinary = "INFO [worker.py:819] Free memory on device (1.96/2.0 GiB) on startup. Desired GPU memory utilization is"
+    assert [any(sign in line for sign in adapter.memory_signs) for line in (too_little, ordinary)] == [True, False]
+    assert "device memory" in str(adapter.explain(too_little))
+    assert "device memory" not in str(adapter.explain(ordinary))
 
 
 def test_ranks_of_an_npu_are_spawned_and_waited_for() -> None:

@@ -80,6 +80,9 @@ class Arm:
     samples = 1
     asynchronous = True
 
+    def remember(self, record: dict[str, Any]) -> None:
+        pass
+
     def __init__(self, engine: AsyncEngine, lengths: list[int]) -> None:
         self.engine = engine
         self.llm = SimpleNamespace(llm_engine=engine)

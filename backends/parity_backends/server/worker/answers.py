@@ -20,6 +20,10 @@ Said = dict[str, Any]
 """An object of a server's answer."""
 
 
+Named = tuple[Any, Any, list[tuple[Any, Any]]]
+"""The text of the chosen token, its logprob, and those of the tokens listed with it."""
+
+
 class NoAnswer(ServerError):
     """HTTP 200 and nothing that answers: what gateways make of parameters that they do not know."""
 
@@ -34,6 +38,8 @@ class Sample:
         self.listed: list[tuple[int, str]] | None = None
         """Ids and texts of the tokens that stand in the logprobs, where these have ids and the answer has none."""
         self.logprobs: list[Any] | None = None
+        self.named: list[Named] | None = None
+        """Logprobs whose tokens are texts."""
         self.finish_reason: str | None = None
         self.stop_reason: Any = None
         self.chunks = 0
@@ -92,6 +98,8 @@ class Answer:
         for sample in self.samples.values():
             if sample.token_ids is None and sample.listed is not None:
                 sample.token_ids = [token for token, _ in sample.listed]
+            if sample.named:
+                sample.logprobs = None  # nothing but the empty lists of chunks without tokens
             if sample.finish_reason is None:
                 sample.problem(message("server.no_finish_reason", "it has no finish_reason"))
             if sample.token_ids is not None and sample.logprobs is not None:
@@ -179,6 +187,7 @@ def take_text(sample: Sample, choice: Said, inner: Any) -> None:
 def take_logprobs(sample: Sample, logprobs: Said, has_ids: bool) -> None:
     found = chat_entries(logprobs) if "content" in logprobs else completion_entries(logprobs)
     if found is None:
+        sample.named = (sample.named or []) + named_entries(logprobs)
         return
     sample.logprobs = (sample.logprobs or []) + found
     if not has_ids and "content" in logprobs:
@@ -202,6 +211,8 @@ def take_end(sample: Sample, choice: Said) -> None:
             )
         sample.finish_reason = reason
     stop = choice.get("stop_reason")
+    if stop is None and isinstance(choice.get("matched_stop"), str):  # SGLang's; a number is the EOS as well
+        stop = choice["matched_stop"]
     if isinstance(stop, (int, str)) and not isinstance(stop, bool):
         sample.stop_reason = stop
 
@@ -260,6 +271,22 @@ def chat_entries(logprobs: Said) -> list[Any] | None:
         for one in logprobs.get("content") or []
     ]
     return None if any(entry is None for entry in found) else found
+
+
+def named_entries(logprobs: Said) -> list[Named]:
+    """Entries of either endpoint whose tokens are texts, as SGLang gives them."""
+    if "content" in logprobs:
+        return [
+            (
+                one.get("token"),
+                one.get("logprob"),
+                [(o.get("token"), o.get("logprob")) for o in one.get("top_logprobs") or []],
+            )
+            for one in logprobs["content"] or []
+        ]
+    tokens, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
+    top = logprobs.get("top_logprobs") or [None] * len(tokens)
+    return [(a, b, list((c or {}).items())) for a, b, c in zip(tokens, values, top)]  # noqa: B905 - Python 3.9
 
 
 def prompt_entries(body: Any, length: int) -> list[Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
+from typing import Any
 
 from parity_backends.worker.asked import Plan, Sampling
+from parity_backends.worker.records import number
 from parity_backends.worker.sentences import WorkerError, message
 
-from .answers import Sample
+from .answers import Named, Sample
 
 NO_CHARACTER = "\ufffd"
 """What a tokenizer shows for bytes that make no character."""
@@ -39,6 +42,26 @@ class Retokenised:
                 made = self.tokenizer.encode(text, add_special_tokens=False).ids
                 parts = list(made) if made and made[-1] == token else parts
             found += parts
+        return found
+
+    def logprobs(self, token_ids: list[int], named: list[Named]) -> list[Any]:
+        """Lists of ids from lists of texts. A list that has a text of no token, or of several, says nothing of
+        which token is the best: then the chosen token stands alone."""
+        return [self._listed(token, *entry) for token, entry in zip(token_ids, named)]  # noqa: B905 - Python 3.9
+
+    def _listed(self, token: int, text: Any, value: Any, top: list[tuple[Any, Any]]) -> list[Any]:
+        others = [(self.by_text.get(other), logprob) for other, logprob in top if other != text]
+        known = self.by_text.get(text) == token and all(other is not None for other, _ in others)
+        listed = [(token, value), *(others if known else [])]
+        return [[one, None if logprob is None else number(logprob)] for one, logprob in listed]
+
+    @cached_property
+    def by_text(self) -> dict[Any, int | None]:
+        """The token of each text; None where several have it."""
+        ids = [[token] for token in range(self.tokenizer.get_vocab_size())]
+        found: dict[Any, int | None] = {}
+        for (token,), text in zip(ids, self.tokenizer.decode_batch(ids, skip_special_tokens=False)):  # noqa: B905
+            found[text] = None if text in found else token
         return found
 
     def ids(self, sample: Sample, sampling: Sampling) -> list[int]:

@@ -47,7 +47,7 @@ class ServerArm(PlannedArm):
     """An endpoint with the settings of one arm, and the plan's requests."""
 
     tokens: Retokenised
-    """Where the server gives no token ids, or not all."""
+    """Where the server gives no token ids, or not all, or texts in its lists of logprobs."""
 
     def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
         super().__init__(plan, name, channel, stop)
@@ -160,11 +160,14 @@ class ServerArm(PlannedArm):
             if sample is None:
                 url = self.endpoint.shown + self.path
                 raise ServerError(message("server.no_choice", "{url}: an answer without a choice", url=url))
-            self.heeds_vllm = dialect != VLLM or (sample.token_ids is not None and sample.listed is None)
+            heeded = sample.token_ids is not None and sample.listed is None and sample.named is None
+            self.heeds_vllm = dialect != VLLM or heeded
             self.gives_ids = sample.token_ids is not None
             break
-        if not self.gives_ids and not sampling.get("logprobs"):
+        if not sampling.get("logprobs") and not self.gives_ids:
             self._try_lists(request, sampling)
+        elif not sampling.get("logprobs") and "version" not in self.server and self.heeds_vllm:
+            self._try_names(request, sampling)
         if not self.gives_ids or not self.heeds_vllm:
             self.tokens = Retokenised(self.plan)
         return answer.prompt_token_ids is not None
@@ -176,6 +179,14 @@ class ServerArm(PlannedArm):
         except Refused:
             return
         self.gives_ids = self.lists_ids = sample is not None and sample.token_ids is not None
+
+    def _try_names(self, request: Request, sampling: Sampling) -> None:
+        """A server may give token ids and pass over what else is vLLM's: SGLang does. Its lists show it."""
+        try:
+            sample = self._ask(request, dict(sampling, logprobs=1), 0, stream=False).samples.get(0)
+        except Refused:
+            return
+        self.heeds_vllm = self.dialect != VLLM or (sample is not None and sample.named is None)
 
     def _in_doubt(self) -> list[Sentence]:
         """Parameters of vLLM's own that matter: sent to a server that lets pass what it does not know."""
@@ -285,6 +296,8 @@ class ServerArm(PlannedArm):
         if token_ids is not None and sample.listed is not None:
             token_ids = self.tokens.whole_characters(sample.listed)
             logprobs = logprobs if len(token_ids) == len(sample.listed) else None
+        if token_ids is not None and sample.named is not None and len(sample.named) == len(token_ids):
+            logprobs = self.tokens.logprobs(token_ids, sample.named)
         if token_ids is None:
             token_ids = self.tokens.ids(sample, sampling_of(self.plan, request))
         server: Record = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)

@@ -35,7 +35,7 @@ from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
 from .sketch_phases import sketched, sketcher_of
-from .sketching import Sketcher, Unsketchable
+from .sketching import AS_PROMPTS, Sketcher, Unsketchable
 
 
 class Arm(PlannedArm):
@@ -56,6 +56,8 @@ class Arm(PlannedArm):
         self.sketcher: Optional[Sketcher] = None
         self.write_sketches: Optional[Callable[[Record], None]] = None
         """The same of the sketches file."""
+        self.spoken: dict[tuple[int, ...], None] = {}
+        """Prompts with what was said to them, while a drafter is sketched."""
 
     def settle(self, seconds: float) -> None:
         """Wait, so long at most, until the devices have the memory that the engine will ask for."""
@@ -233,6 +235,7 @@ class Arm(PlannedArm):
             done, tokens, last = this.done, this.tokens, this.last
             add_up(counted, mine)
             self.channel.record({"record": "round", "round": number, "counters": mine})
+        self._prefill(done, tokens)
         counted["generate_seconds"] = round(counted.get("generate_seconds", 0.0), 4)
         counted.update(
             tokens=tokens,
@@ -253,6 +256,29 @@ class Arm(PlannedArm):
             finally:
                 self.recorder.flush()
                 self.recorder.on = False
+
+    def remember(self, record: Record) -> None:
+        """A completion that a sketched drafter computes once more."""
+        sequence = (*record["prompt_token_ids"], *record["token_ids"])
+        if self.sketcher is not None and self.sketcher.drafter is not None and len(sequence) < self.max_model_len:
+            self.spoken[sequence] = None
+
+    def _prefill(self, done: int, tokens: int) -> None:
+        """Each sequence once as a prompt, for its sketches: what the drafter's decode steps are set against."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        if not self.spoken:
+            return
+        params = SamplingParams(temperature=0.0, max_tokens=1, detokenize=False)
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        if "skip_reading_prefix_cache" in self.table.known["SamplingParams"]:
+            params.skip_reading_prefix_cache = True
+        with sketched(self.sketcher, AS_PROMPTS):
+            for sequence in self.spoken:
+                self._add(list(sequence), params)
+            self._drain(lambda output: (done, tokens), done, tokens)
+        self.spoken.clear()
 
     def unscorable(self, item: Item) -> Optional[Sentence]:
         """Why the engine cannot teacher-force this sequence, or None."""

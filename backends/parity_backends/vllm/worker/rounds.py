@@ -148,6 +148,7 @@ class Round:
         self.arm.channel.record(record)
         self.done += 1
         self.tokens += len(record["token_ids"])
+        self.arm.remember(record)
 
 
 def output_record(request: Request, round_: int, output: Any) -> Record:

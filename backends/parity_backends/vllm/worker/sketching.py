@@ -1,9 +1,10 @@
 """Sketches of activations: what each module of the model gave for each token, as a few signed sums.
 
 Hooks on the modules of the model that the engine runs. They look only while that model runs in a step that the
-scheduler asked for: profiling, warm-up and the drafter, which shares modules with it, pass by. A module costs one
-product, and a step one copy. Where a compiled or captured graph runs, its modules are not called, and what is inside it
-is not seen: the header says of which modules nothing came.
+scheduler asked for: profiling and warm-up pass by, and of a drafter, which shares modules with it, all but the first
+pass of a step (`sketch_drafter.py`). A module costs one product, and a step one copy. Where a compiled or captured
+graph runs, its modules are not called, and what is inside it is not seen: the header says of which modules nothing
+came.
 
 What fails stops the sketches and is said; the engine goes on.
 """
@@ -22,10 +23,14 @@ from parity_backends.worker.sketch_blocks import SketchBlocks, SketchStep
 from parity_backends.worker.sketch_modules import LOGITS, Sketched, sketched_modules, token_vectors
 from parity_backends.worker.sketch_sums import SketchSums
 
+from .sketch_drafter import DrafterSketcher
 from .step_requests import Named, is_plain
 
 LOGITS_AT_ONCE = 1 << 23
 """Numbers of logits that are made float32 together: those of a whole prompt may be gigabytes."""
+
+AS_PROMPTS = "prefill"
+"""The phase in which an engine with a drafter computes its own completions once more, as prompts."""
 
 ENOUGH = "%d tokens are as many as were asked for"
 """Why sketches end before the engine does, where nothing failed."""
@@ -54,6 +59,9 @@ class Sketcher:
         self.modules = [*sketched_modules(self.model, level), Sketched(LOGITS, "logits")]
         if len(self.modules) < 3:
             raise Unsketchable("no decoder layers are to be seen in %s" % type(self.model).__name__)
+        self.logits = len(self.modules) - 1
+        self.drafter = DrafterSketcher.of(self)
+        self.modules += self.drafter.modules if self.drafter is not None else []
         self.device = runner.device
         self.held = SketchSums(self.device)
         self.arithmetic = self.held.arithmetic
@@ -75,7 +83,7 @@ class Sketcher:
         self.room = 0
         self.fired: dict[int, int] = {}
         """When modules ran, in the first step in which they did."""
-        self.blocks = SketchBlocks(self._write, len(self.modules) - 1, self._wait)
+        self.blocks = SketchBlocks(self._write, self.logits, self._wait)
         self._hook()
 
     # ------------------------------------------------------------------ doors
@@ -87,13 +95,15 @@ class Sketcher:
             runner.prepare_inputs = self._around_prepare_inputs(runner.prepare_inputs)
         model.compute_logits = self._around_compute_logits(model.compute_logits)
         model.register_forward_pre_hook(self._begin, with_kwargs=True)
-        for number, one in enumerate(self.modules):
-            if one.module is not None and one.role != "output":
+        for number, one in enumerate(self.modules[: self.logits]):
+            if one.role != "output":
                 one.module.register_forward_hook(self._after(number, one), with_kwargs=True)
         first = next(one.module for one in self.modules if one.role == "layer")
         first.register_forward_pre_hook(self._entry, with_kwargs=True)
         last = next(number for number, one in enumerate(self.modules) if one.role == "output")
         self.modules[last].module.register_forward_hook(self._end(last), with_kwargs=True, always_call=True)
+        if self.drafter is not None:
+            self.drafter.hook()
 
     def look(self, look: Callable[..., Any], *args: Any) -> None:
         """A reading; one that fails is the last."""
@@ -142,7 +152,7 @@ class Sketcher:
     def _after(self, number: int, one: Sketched) -> Any:
         def after(module: Any, args: Any, kwargs: Any, given: Any) -> None:
             if self.live is not None:
-                self.look(self._see, number, one, given, args, kwargs)
+                self.look(self.see, self.live, number, given, args, kwargs)
 
         return after
 
@@ -221,10 +231,10 @@ class Sketcher:
             shape = (len(self.modules), self.room, PROJECTIONS)
             self.sums, self.norms = self.arithmetic.zeros(shape), self.arithmetic.zeros(shape[:2])
 
-    def _see(self, number: int, one: Sketched, given: Any, args: Any, kwargs: Any) -> None:
-        live = self.live
-        assert live is not None
-        vectors, tokens = token_vectors(one.role, given, args, kwargs), live.tokens
+    def see(self, live: SketchStep, number: int, given: Any, args: Any, kwargs: Any) -> None:
+        """What a module gave in a pass over tokens."""
+        one, tokens = self.modules[number], live.tokens
+        vectors = token_vectors(one.role, given, args, kwargs)
         if vectors is None or vectors.shape[0] < tokens or number in live.seen:
             return
         vectors = vectors[:tokens].detach().float()
@@ -248,16 +258,20 @@ class Sketcher:
     def _finish(self, number: int, given: Any, args: Any, kwargs: Any) -> None:
         live = self.live
         assert live is not None
-        self._see(number, self.modules[number], given, (), {})
+        self.see(live, number, given, (), {})
         last = token_vectors("output", given, (), {})
         if last is not None and last.shape[0] >= live.tokens:
             live.last = self.held.digests(last[: live.tokens])
+        self.take(live, 0)
+        self.done = live
+
+    def take(self, live: SketchStep, before: int) -> None:
+        """Copies of all that a pass gave; `before` so many modules run before it in a step."""
         seen = len(live.seen)
         live.sums = self.arithmetic.copy(self.sums[:seen, : live.tokens])
         live.norms = self.arithmetic.copy(self.norms[:seen, : live.tokens])
         for place, module in enumerate(live.seen):
-            self.fired.setdefault(module, place)
-        self.done = live
+            self.fired.setdefault(module, before + place)
 
     def _logits(self, hidden: Any, logits: Any) -> None:
         import torch
@@ -274,7 +288,7 @@ class Sketcher:
         if parts:
             made = [self.arithmetic.joined(each) for each in zip(*parts)]  # noqa: B905
             done.logits.append((self.held.digests(hidden), *made))
-            self.fired.setdefault(len(self.modules) - 1, len(self.modules))
+            self.fired.setdefault(self.logits, self.logits)
 
     # ------------------------------------------------------------------ blocks
 
@@ -330,11 +344,13 @@ class Sketcher:
             "device": str(self.device),
             "dtype": str(self.runner.model_config.dtype),
             "level": self.level,
+            "prefill": self.phase == AS_PROMPTS,
             "modules": [
                 {
                     "name": one.name,
                     "role": one.role,
                     "type": "" if one.module is None else type(one.module).__name__,
+                    "drafter": number > self.logits,
                     "order": self.fired.get(number, -1),
                 }
                 for number, one in enumerate(self.modules)
