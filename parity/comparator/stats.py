@@ -339,7 +339,9 @@ class Rates(_Numbers, frozen=True, kw_only=True):
     rates: Mapping[str, Rate] = {}
     first_faults: Mapping[str, int] = {}
     """Completions by the kind of their first fault, the most frequent first: what comes later in a completion mostly
-    follows from it."""
+    follows from it. Findings about the run as a whole count in it as well."""
+    of_run: Mapping[str, int] = {}
+    """Findings about the run as a whole, by kind."""
 
 
 class Stats(Rates, frozen=True, kw_only=True):

@@ -271,6 +271,16 @@ class Capture:
         """Prompt tokens of all completions in a row, in the capture's order."""
         return RaggedTokens.of([completion.prompt_token_ids for completion in self])
 
+    def share_columns(self, other: Capture) -> None:
+        """Keeps the other's columns instead of its own where they hold the same: what is looked for in one of them is
+        found in both, and they take memory once. Nothing that can be seen changes."""
+        for name, streams in (
+            ("tokens", [one.token_ids for one in self]),
+            ("prompts", [one.prompt_token_ids for one in self]),
+        ):
+            if name not in vars(self) and getattr(other, name).holds(streams):
+                vars(self)[name] = getattr(other, name)
+
 
 class ScoreKey(NamedTuple):
     """A score names the arm whose completion was teacher-forced, and the completion."""

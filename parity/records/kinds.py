@@ -64,16 +64,26 @@ CLAIMS: Final[Mapping[Family, Message]] = {
     Family.TOKENS: message(
         "kind.claim.tokens", "{count} of {completions} completions hold tokens that rounding does not explain"
     ),
-    Family.ENDS: message("kind.claim.ends", "{count} of {completions} completions end where they should not"),
-    Family.RULES: message("kind.claim.rules", "{count} of {completions} completions break a rule of their own request"),
+    Family.ENDS: message(
+        "kind.claim.ends",
+        "{count} of {completions} completions ends where it should not",
+        plural="{count} of {completions} completions end where they should not",
+    ),
+    Family.RULES: message(
+        "kind.claim.rules",
+        "{count} of {completions} completions breaks a rule of its own request",
+        plural="{count} of {completions} completions break a rule of their own request",
+    ),
     Family.SET: message("kind.claim.set", "{count} of {completions} completions are not what was asked for"),
     Family.OUTPUT: message(
         "kind.claim.output", "what the engine says of {count} of {completions} completions is not what it gave"
     ),
     Family.INPUT: message(
         "kind.claim.input",
-        "{count} of {completions} completions answer another question than the baseline's, so nothing follows from "
-        "them about the engine",
+        "{count} of {completions} completions answers another question than the baseline's, so nothing follows from "
+        "it about the engine",
+        plural="{count} of {completions} completions answer another question than the baseline's, so nothing follows "
+        "from them about the engine",
     ),
     Family.RUN: message("kind.claim.run", "the run as a whole is not what the baseline's is"),
     Family.ENGINE: message(

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 TokenIds = npt.NDArray[np.int64]
 
+_AT_ONCE = 256
+"""Streams gathered at once, to stay in the processor's cache."""
+
 
 @dataclass(frozen=True)
 class RaggedTokens:
@@ -40,7 +43,21 @@ class RaggedTokens:
         return int(self.flat.view(np.uint64).max(initial=0))
 
     def same_as(self, other: RaggedTokens) -> bool:
-        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat)
+        return self is other or (np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat))
+
+    def holds(self, streams: Sequence[TokenIds]) -> bool:
+        """Are these its streams? Some at a time: where one differs that shows early, and no second column is made."""
+        if len(streams) != len(self.sizes):
+            return False
+        for begin in range(0, len(streams), _AT_ONCE):
+            some, rows = streams[begin : begin + _AT_ONCE], slice(begin, begin + _AT_ONCE)
+            if list(map(len, some)) != self.sizes[rows].tolist():
+                return False
+            start = int(self.offsets[begin])
+            tokens = np.concatenate(some)
+            if not np.array_equal(tokens, self.flat[start : start + len(tokens)]):
+                return False
+        return True
 
     def places(self, token: int) -> npt.NDArray[np.int64]:
         """Where in `flat` a token stands; looked for once, since several checks ask for the same few."""

@@ -108,19 +108,11 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     if not corrupt:
         return ()
     found = []
-    keys = {finding.key for finding in corrupt if finding.request != RUN}
+    counted = _counted(corrupt, stats)
     tests = stats.sampling.failed if stats.sampling else ()
     of_arm = [finding for finding in corrupt if finding.kind is Kind.NUMERICS]
-    if keys:
-        found.append(
-            message(
-                "conclude.corrupt",
-                "{corrupt} of {completions} completions are corrupt: {kinds}",
-                corrupt=len(keys),
-                completions=stats.completions,
-                kinds=_first_kinds(corrupt, stats),
-            )
-        )
+    if counted is not None:
+        found.append(counted)
     elif not (tests or of_arm):
         found += [
             message("conclude.run_corrupt", "of the run as a whole: {why}", why=one.evidence.why) for one in corrupt
@@ -143,6 +135,30 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     ]
     other = settings.as_reason(differences)
     return (*found, other) if other else tuple(found)
+
+
+def _counted(corrupt: list[Finding], stats: Stats) -> Message | None:
+    """How many completions are corrupt, and how; None where only the run as a whole is."""
+    keys = {finding.key for finding in corrupt if finding.request != RUN}
+    if not keys:
+        return None
+    return message(
+        "conclude.corrupt",
+        "{corrupt} of {completions} completions are corrupt: {kinds}",
+        corrupt=len(keys),
+        completions=stats.completions,
+        kinds=_first_kinds(corrupt, stats),
+    )
+
+
+def counted_anew(reasons: Iterable[Message], findings: Iterable[Finding], stats: Stats) -> tuple[Message, ...]:
+    """The reasons, with the number of corrupt completions as it is with these findings; not that none is."""
+    counted = _counted([one for one in findings if one.severity is Severity.CORRUPT], stats)
+    return tuple(
+        counted if counted is not None and one.id == counted.id else one
+        for one in reasons
+        if counted is None or one.id != passed.NONE_CORRUPT
+    )
 
 
 def _first_kinds(corrupt: Iterable[Finding], stats: Stats) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from parity.comparator.conclude.reasons import FLAT
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.population.noise_floor import as_note
+from parity.comparator.population.numerics import ROUNDING
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
@@ -184,12 +185,7 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         )
     said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
     if found is not None and found.baseline_off:
-        off = message(
-            "conclude.baseline_off",
-            "the baseline's own logprobs lie off their scores everywhere, the candidate's do not: the baseline is at "
-            "fault, or the scores are not those of its numerics",
-        )
-        return reason(off, NextStep(Step.SWAP, off.id), NextStep(Step.REFERENCE, off.id))
+        return _baseline_off(found)
     if found is None or said is None or said.severity is Severity.CORRUPT:
         return Remarks()
     differs = message(
@@ -202,6 +198,23 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         if found.other_kernels
         else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     )
+
+
+def _baseline_off(found: Numerics) -> Remarks:
+    if found.other_kernels and set(found.baseline_off) <= set(ROUNDING):
+        noisier = message(
+            "conclude.baseline_noisier",
+            "the baseline's logprobs lie further from their scores than the candidate's; the arms compute with other "
+            "{settings}, which may be all there is to it",
+            settings=list(found.other_kernels),
+        )
+        return Remarks(limits=(noisier,))
+    off = message(
+        "conclude.baseline_off",
+        "the baseline's own logprobs lie off their scores everywhere, the candidate's do not: the baseline is at "
+        "fault, or the scores are not those of its numerics",
+    )
+    return reason(off, NextStep(Step.SWAP, off.id), NextStep(Step.REFERENCE, off.id))
 
 
 def changed(found: Mapping[str, OverRounds]) -> Remarks:

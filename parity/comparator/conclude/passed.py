@@ -9,6 +9,9 @@ from parity.comparator.population import missed, mixtures
 from parity.comparator.stats import Detectable, Stats, WaySeen
 from parity.messages import Message, message
 
+NONE_CORRUPT: Final = "conclude.passed"
+"""The id of the headline."""
+
 _SHOWN: Final = (("temperature", 0.7), ("temperature", 1.3), ("penalties", 0.0))
 """What a PASS names besides the mildest of each way that would be seen."""
 
@@ -22,7 +25,12 @@ def said(stats: Stats) -> tuple[Message, ...]:
             temperature=stats.sampling.temperature,
         )
     elif stats.near_tie:
-        noise = message("conclude.part_at_near_ties", "{number} part at near-ties", number=stats.near_tie)
+        noise = message(
+            "conclude.part_at_near_ties",
+            "{count} parts at a near-tie",
+            plural="{count} part at near-ties",
+            count=stats.near_tie,
+        )
     else:
         noise = message("conclude.none_differs", "none differs")
     headline = message(

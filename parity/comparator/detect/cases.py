@@ -38,6 +38,8 @@ class Setup(Struct, frozen=True):
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
+    baseline_is_sound: bool
+    """No scores reject the baseline and support the candidate: else its own logprobs are no measure."""
     donors: Callable[[], Donors]
     """Where tokens of another request may come from: everything that ran."""
     writer: Writer

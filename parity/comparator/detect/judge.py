@@ -10,19 +10,26 @@ from parity.comparator.detect.rules import requested
 from parity.comparator.detect.sampled import judge_sampled
 from parity.comparator.detect.setup import setup_of
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.reference.references import References
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
+from parity.records import Key
 from parity.records.crossings import Crossed
 
 
 def judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions, crossed: Crossed) -> Judged:
     """All pairs, by the rules of their requests, and then by what the reference says."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
+    of_draws = frozenset(drawn.keys)
+
+    def rejected(key: Key) -> BoolArray | None:
+        found = None if key in of_draws else references.lookup.gaps(inputs.arms[1], inputs.candidate.completions[key])
+        return None if found is None else found.unsupported(references.tolerance)
 
     @cache
     def donors() -> Donors:
-        return Donors(inputs.baseline, inputs.candidate, pairs)
+        return Donors(inputs.baseline, inputs.candidate, pairs, rejected)
 
     rules = requested(inputs, pairs)
     judged = Judged(broken=rules.broken)

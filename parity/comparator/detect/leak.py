@@ -16,6 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
+from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.sets import distinct, is_in
@@ -41,6 +42,10 @@ SHARED_BY = 12
 """A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
 template, a phrase), not a leak."""
 
+FOREIGN_TOO = 4
+"""Where the reference rejects one in so many of a span's tokens in the donor's completion as well, it is not the
+donor's text. A text that was taken over has none, a text with garbage in it most."""
+
 PART_NAMES: Mapping[str, Message] = {
     "baseline completion": message("row_leak.part.baseline", "baseline completion"),
     "candidate completion": message("row_leak.part.candidate", "candidate completion"),
@@ -61,6 +66,10 @@ _SPEAKING_MOST = 1024
 
 _SAMPLE = 300_000
 """Tokens from which the run's language is counted."""
+
+
+Rejected = Callable[[Key], BoolArray | None]
+"""Tokens of a completion of the candidate that the reference does not support, shape (T,); None: not known."""
 
 
 class Query(Struct, frozen=True):
@@ -119,9 +128,10 @@ class _Match(NamedTuple):
 
 class Donors:
     """All streams of a run, searchable: baseline completions, the candidate's where they differ from the baseline's,
-    and prompts."""
+    and prompts. `rejected`: where the candidate's own tokens are wrong."""
 
-    def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs) -> None:
+    def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs, rejected: Rejected | None = None) -> None:
+        self._rejected = rejected
         differing = [pairs.candidate[row] for row in np.flatnonzero(~pairs.identical).tolist()]
         alone = (
             [] if candidate.keys == baseline.keys else [one for one in candidate if one.key not in baseline.completions]
@@ -149,6 +159,8 @@ class Donors:
     def search(self, queries: list[Query]) -> list[Leak | None]:
         """The most telling leak for each query, or None. One pass over the run for all of them."""
         result: list[Leak | None] = [None] * len(queries)
+        if not queries:
+            return result
         hits = self._run.hits([query.tokens[query.first : query.last + SEED - 1] for query in queries])
         numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
         foreign = self._owners[hits.stream] != numbers[hits.span]
@@ -184,12 +196,23 @@ class Donors:
         rank = 4 * (end - start)[foreign] + 2 * ~from_candidate[foreign] + same_round
         for at in np.flatnonzero(foreign)[np.argsort(-rank, kind="stable")].tolist():
             match = _Match(*(int(column[at]) for column in (stream, diagonal, start, end)))
+            if bool(from_candidate[at]) and self._is_wrong_there(match):
+                continue
             shared = sharing(match.start, match.end)
             if shared <= max(MAX_SHARING, len(self._numbers) // SHARED_BY):
                 leak = self._leak(match, shared, chance)
                 if leak is not None:
                     return leak
         return None
+
+    def _is_wrong_there(self, match: _Match) -> bool:
+        """Are these tokens no more the donor's own than the victim's? The same garbage stands in both then."""
+        key = self._key(match.stream)
+        rejected = None if self._rejected is None or key is None else self._rejected(key)
+        if rejected is None:
+            return False
+        at = match.diagonal + match.start - int(self._run.bounds[match.stream])
+        return FOREIGN_TOO * int(rejected[at : at + match.end - match.start].sum()) >= match.end - match.start
 
     def _matches(self, query: Query, hits: Hits) -> tuple[Places, Places, Places, Places]:
         """Each run of equal tokens once, in the order of the hits: stream, diagonal, start and end in the query."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
+from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
-from parity.records import Completion, Evidence, Kind, RaggedTokens, TokenIds
+from parity.records import Completion, Evidence, Key, Kind, RaggedTokens, TokenIds
 from parity.records.evidence import LogprobEvidence
 
 LOGPROB_TOLERANCE = 0.5
@@ -32,6 +34,13 @@ prefill are farther apart than LOGPROB_TOLERANCE now and then. Lists that were a
 the same factor times the most positions beyond LOGPROB_TOLERANCE in one of the baseline's completions: of a DeepSeek
 with random weights one clean token in 15 lies beyond it."""
 
+MANY = 3
+"""Positions that are off where the baseline has no scores, and HEADROOM times as many as are usual (between the arms'
+own logprobs, or in the candidate's other scored completions), which a completion must exceed."""
+
+LEAST_OTHERS = 256
+"""Scored tokens of other completions, from which on they say what is usual."""
+
 
 def logprob_mismatch(
     completion: Completion,
@@ -40,6 +49,7 @@ def logprob_mismatch(
     baseline: Completion | None = None,
     parts_at: int = -1,
     noise: Callable[[], OwnNoise | None] | None = None,
+    usual: Callable[[], float] | None = None,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
@@ -48,8 +58,9 @@ def logprob_mismatch(
     Of the chosen tokens alone, which every run records, FEW by little are nothing: another expert at a near-tie of the
     router moved one by 0.73 nats in 3.5 million clean tokens.
 
-    `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known, then logprobs of the chosen
-    tokens alone say nothing); without it all count alike.
+    `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
+    Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
+    off in other completions.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -76,7 +87,11 @@ def logprob_mismatch(
     expected = reference.chosen[:until]
     off = _off(chosen, expected)
     if off.any() and noise is not None:
-        off = _beyond(noise(), off, np.abs(chosen - expected), listed=completion.lists is not None)
+        known, with_lists = noise(), completion.lists is not None
+        if known is None and usual is not None and not with_lists:
+            off = off if int(off.sum()) > MANY + HEADROOM * usual() else np.zeros_like(off)
+        else:
+            off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > ALONE * LOGPROB_TOLERANCE).any())
     if few and completion.lists is None:  # one in some millions of clean tokens; all of them are `numerics`' matter
         return None
@@ -96,6 +111,22 @@ def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, lis
     if listed and int(off.sum()) > HEADROOM * noise.most_beyond(LOGPROB_TOLERANCE):
         return off
     return far if not listed or not far.any() else off
+
+
+def usual_between(pairs: Pairs) -> Callable[[], float]:
+    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part: half
+    of the completions have as many at most. Looked up where something is off."""
+
+    @cache
+    def found() -> float:
+        counts = []
+        for a, b, parts_at in zip(pairs.baseline, pairs.candidate, pairs.parts_at.tolist(), strict=True):
+            theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
+            if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
+                counts.append(int(_off(_of_chosen(b, until)[1], theirs.chosen[:until]).sum()))
+        return float(np.quantile(counts, 0.5, method="lower")) if counts else 0.0
+
+    return found
 
 
 def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
@@ -131,6 +162,40 @@ def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
             far = np.abs(values - np.concatenate(theirs)) > LOGPROB_TOLERANCE / 2
         doubtful.update(whole[index] for index in tokens.rows_with(far | ~usable))
     return frozenset(doubtful)
+
+
+def usual_by_scores(cases: Sequence[Case]) -> Callable[[Completion], float]:
+    """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
+    the candidate's other scored completions; infinite where these have fewer than LEAST_OTHERS tokens. Needed where the
+    baseline has no scores, which would say it better."""
+
+    @cache
+    def counts() -> dict[Key, tuple[int, int]]:
+        return {
+            case.b.key: (
+                int(_off(_of_chosen(case.b, len(case.b.token_ids))[1], case.gaps.chosen).sum()),
+                len(case.b.token_ids),
+            )
+            for case in cases
+            if case.from_scores and case.gaps is not None and _has_own(case.b)
+        }
+
+    @cache
+    def whole() -> tuple[int, int]:
+        off, tokens = zip(*counts().values(), strict=True)
+        return sum(off), sum(tokens)
+
+    def usual(completion: Completion) -> float:
+        off, tokens = counts().get(completion.key, (0, 0))
+        others = whole()[1] - tokens if counts() else 0
+        return float("inf") if others < LEAST_OTHERS else (whole()[0] - off) * len(completion.token_ids) / others
+
+    return usual
+
+
+def _has_own(completion: Completion) -> bool:
+    own = completion.logprobs
+    return own is not None and len(own) == len(completion.token_ids)
 
 
 def noise_of(reference: Reference) -> Callable[[], OwnNoise | None]:
@@ -223,18 +288,27 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
     return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
 
 
-def _at_equal_tokens(case: Case, setup: Setup) -> Event | None:
+class Usual(Struct, frozen=True):
+    """Positions that are off in a completion: `between` the arms' own logprobs, and `by_scores`."""
+
+    between: Callable[[], float]
+    by_scores: Callable[[Completion], float]
+
+
+def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
     """Against the score of either completion, else the baseline's own logprobs."""
     a, b = case.a, case.b
     gaps = None
     if setup.scores_show_lists:
         gaps = setup.reference.gaps(setup.arms[1], b)
         gaps = setup.reference.gaps(setup.arms[0], a) if gaps is None else gaps
-    reference = own_gaps(a) if gaps is None else gaps
-    return logprob_mismatch(b, reference, len(b.token_ids), a, noise=noise_of(setup.reference))
+    if gaps is not None:
+        return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise_of(setup.reference))
+    between = None if usual is None else usual.between
+    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise_of(setup.reference), usual=between)
 
 
-def _after_parting(case: Case, setup: Setup) -> Event | None:
+def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
     """What is no logprob at all counts anywhere; the rest is not asked beside another fault."""
     a, b = case.a, case.b
     broken = broken_logprobs(b)
@@ -243,14 +317,21 @@ def _after_parting(case: Case, setup: Setup) -> Event | None:
     by_scores = case.from_scores and setup.scores_show_lists
     gaps = case.gaps if by_scores else own_gaps(a)
     until = len(b.token_ids) if by_scores else case.flip or 0
-    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise_of(setup.reference))
+    noise = noise_of(setup.reference)
+    in_others = None if usual is None else partial(usual.by_scores, b) if by_scores else usual.between
+    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others)
 
 
-def _look(case: Case, setup: Setup) -> Case:
+def _look(cases: list[Case], setup: Setup) -> list[Case]:
+    usual = Usual(usual_between(setup.pairs), usual_by_scores(cases)) if setup.baseline_is_sound else None
+    return [_looked_at(case, setup, usual) for case in cases]
+
+
+def _looked_at(case: Case, setup: Setup, usual: Usual | None) -> Case:
     if case.b.logprobs is None:
         return case
-    event = _at_equal_tokens(case, setup) if case.is_identical else _after_parting(case, setup)
+    event = (_at_equal_tokens if case.is_identical else _after_parting)(case, setup, usual)
     return case if event is None else replace(case, events=(*case.events, event))
 
 
-DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))
+DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), _look)

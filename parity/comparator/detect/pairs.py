@@ -230,7 +230,7 @@ def _odd(setup: Setup, equal: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Shape (P,): pairs with something besides tokens that a detector may have a question to; `equal`: those of equal
     tokens. One thing after another over all pairs: looking at each pair costs more than comparing it."""
     pairs = setup.pairs
-    both = list(zip(pairs.baseline, pairs.candidate, strict=True))
+    both = zip(pairs.baseline, pairs.candidate, strict=True)
     odd = np.array([a.finish_reason != b.finish_reason or a.text != b.text for a, b in both], dtype=np.bool_)
     keys = setup.invalid | setup.broken.candidate.keys()
     if keys:

@@ -90,7 +90,7 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
         for n, case in enumerate(cases)
         if case.from_scores and not _is_doubtful(case, setup)
         for at, event in enumerate(case.events)
-        if event.kind.row.stretch is not Stretch.NONE
+        if event.kind.row.stretch is not Stretch.NONE and not _is_own(event, case)
     ]
     if not loose:
         return cases
@@ -120,6 +120,17 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     return result
 
 
+def _is_own(event: Event, case: Case) -> bool:
+    """Is all that a leak could cover, to the end, what the request's baseline says as many places before?
+
+    So it is after a copy, and what a request says of its own accord is no leak.
+    """
+    rest, begin = case.b.token_ids[event.earliest :], event.earliest - event.length
+    if event.kind.row.stretch is not Stretch.COPY or begin < 0:
+        return False
+    return np.array_equal(case.a.token_ids[begin : begin + len(rest)], rest)
+
+
 def _is_doubtful(case: Case, setup: Setup) -> bool:
     """One token little beyond the tolerance proves no other text: those of two requests may come together, and from
     there on each says what the other does."""
@@ -138,10 +149,12 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
     rejected = case.unsupported(tolerance)
     if rejected is None:
         return None
-    here, prompt, own = map(threes, (case.b.token_ids, case.b.prompt_token_ids, case.a.token_ids))
-    in_prompt = is_in(here, prompt)
+    here = threes(case.b.token_ids)
+    in_prompt = is_in(here, threes(case.b.prompt_token_ids))
     said = _spread(in_prompt | stood_before(here), len(rejected))
-    usual = _spread(in_prompt | is_in(here, own), len(rejected))
+    if said.all():
+        return np.zeros(len(rejected))
+    usual = _spread(in_prompt | is_in(here, threes(case.a.token_ids)), len(rejected))
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
 
 
@@ -153,15 +166,20 @@ def _spread(threes_of: BoolArray, length: int) -> BoolArray:
     return found
 
 
-def _leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
-    """Does the match with another request explain the event better than its structure does?"""
-    end = leak.start + leak.length
+def _may_leak(event: Event, unsupported: BoolArray | None, end: int | None = None) -> bool:
+    """Could another request's tokens up to `end` explain the event better than its structure does?
+
+    A copy explains its own tokens; only unsupported ones after it speak for another request.
+    """
     if event.kind.row.stretch is not Stretch.COPY:
         return True
-    if unsupported is None or leak.length < event.length + 4:
-        return False
-    # The copy explains its own tokens; only unsupported ones after it speak for another request.
-    return int(unsupported[event.end : end].sum()) >= SPEAKING
+    return unsupported is not None and int(unsupported[event.end : end].sum()) >= SPEAKING
+
+
+def _leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
+    """Does the match with another request explain the event better than its structure does?"""
+    is_long = event.kind.row.stretch is not Stretch.COPY or leak.length >= event.length + 4
+    return is_long and _may_leak(event, unsupported, leak.start + leak.length)
 
 
 def _without_own(event: Event, leak: Leak) -> Leak:
@@ -178,7 +196,7 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
         (n, at)
         for n, case in enumerate(cases)
         for at, event in enumerate(case.events)
-        if event.kind.row.stretch in _LOOSE
+        if event.kind.row.stretch in _LOOSE and not _is_own(event, case)
     ]
     bare = [
         n
@@ -194,6 +212,7 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
 def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setup: Setup) -> list[Case]:
     """The cases with events as leaks where another request explains them better; `loose`: (case, event)."""
     unsupported = {n: cases[n].unsupported(setup.tolerance) for n, _ in loose}
+    loose = [(n, at) for n, at in loose if _may_leak(cases[n].events[at], unsupported[n])]
 
     @cache
     def weights(n: int) -> FloatArray | None:

@@ -194,7 +194,9 @@ class Broken(Struct, frozen=True):
 
 def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     """All rules, over the pairs that were asked alike."""
-    keys = [key for key, same in zip(pairs.keys, pairs.same_prompt.tolist(), strict=True) if same]
+    keys = pairs.keys
+    if not pairs.same_prompt.all():
+        keys = [keys[row] for row in np.flatnonzero(pairs.same_prompt).tolist()]
     ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
     excused, unknown = _habits(theirs), _served_habits(ours, candidate)
     accused: dict[Key, tuple[Event, ...]] = {}

@@ -23,7 +23,14 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
 from parity.comparator.detect.temperatures import Temperatures, temperatures
 from parity.comparator.detect.unlikely import random_tokens_seen, unlikely, unlikely_too
-from parity.comparator.detect.whole_draws import AllOutcomes, ArmsDraws, all_outcomes, odds_of_arms, sums_of_arms
+from parity.comparator.detect.whole_draws import (
+    AllOutcomes,
+    ArmsDraws,
+    all_outcomes,
+    odds_of_arms,
+    sums_of_arms,
+    with_rows,
+)
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.scores import Reference
@@ -103,6 +110,7 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size)
     outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
     sums, own = sums_of_arms(outcomes, arms)
+    sums = with_rows(sums, [theirs, mine], arms, asked)
     draws_at = own_temperature(own, inputs.temperature)
     stretches = {one.key: made for one in pairs.candidate if (made := unlikely(one, draws))}
     contradicted = unlikely_too(len(stretches), known, draws) if stretches else []

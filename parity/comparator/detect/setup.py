@@ -43,6 +43,7 @@ def setup_of(
             inputs.baseline, reference, tolerance, plain=not reference.penalises
         ),
         scores_show_lists=trust.scores_show_lists(pairs, reference, *inputs.arms),
+        baseline_is_sound=not references.against_baseline,
         donors=donors,
         writer=requested.writer,
         broken=requested.broken,

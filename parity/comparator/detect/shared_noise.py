@@ -9,10 +9,15 @@ has its own, and a server may have one that nobody gave. The draws do: independe
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces
 from parity.comparator.statistics import FloatArray
+from parity.records import TokenIds, TopLogprobs
 
 FEWEST_PLACES, FEWEST_ROWS = 8, 4
 """Places, and tokens at a place, below which nothing is said."""
@@ -65,3 +70,132 @@ def _spread(found: AtPlaces) -> tuple[np.typing.NDArray[np.bool_], FloatArray, F
     total = alone.sum(axis=0)
     odd = ((sums - mean * rows[:, None]) ** 2).sum(axis=0) / total
     return known, odd, np.sqrt(2.0 * (alone**2).sum(axis=0)) / total
+
+
+# ------------------------------------------------------------------ row against row
+
+MOST_ROWS, MOST_PLACES = 48, 192
+"""Requests, and places of each, that are looked at."""
+
+SHIFTS = (1, 2, 3, 5, 7)
+"""Places by which each row is moved against the one before, to see what rows have in common without one noise: scores
+that are a little off, contexts that are alike."""
+
+FAR_MORE = 4.8
+"""Standard errors, over places, by which rows agree more than they do by either measure of chance. Clean arms: up to
+2.8 by both."""
+
+FREE = 0.5
+"""Share of draws that are taken to be free even where rows share their noise: what an engine makes of the same numbers
+for another distribution is not known, and one token is to decide nothing."""
+
+LEAST = 0.01
+"""Share of the probability, at least, that a token counts as having had."""
+
+
+class Row(Struct, frozen=True):
+    """What one request drew. tokens: (T,). ids, shares: (T, K), the listed tokens and their probabilities as asked.
+    reach: (T, 2, 2), from where to where of the probability the drawn token reaches, where the likeliest token comes
+    first and where the smallest id does."""
+
+    tokens: TokenIds
+    ids: TokenIds
+    shares: FloatArray
+    reach: FloatArray
+
+    @staticmethod
+    def of(tokens: TokenIds, top: TopLogprobs, temperature: float) -> Row:
+        length = min(len(tokens), len(top), MOST_PLACES)
+        logs = np.where(np.isfinite(top.values[:length]), top.values[:length], -np.inf) / temperature
+        best = logs.max(axis=1, keepdims=True, initial=-np.inf)
+        weights = np.exp(logs - np.where(np.isfinite(best), best, 0.0))
+        shares = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+        return Row.drawn(tokens[:length], top.ids[:length], shares)
+
+    @staticmethod
+    def drawn(tokens: TokenIds, ids: TokenIds, shares: FloatArray) -> Row:
+        spot = np.arange(len(tokens)), (ids == tokens[:, None]).argmax(axis=1)
+        reach = np.zeros((len(tokens), 2, 2))
+        for number, order in enumerate((-shares, ids)):
+            before = np.where(order < order[spot][:, None], shares, 0.0).sum(axis=1)
+            reach[:, number] = np.stack([before, before + shares[spot]], axis=1)
+        return Row(tokens, ids, shares, reach)
+
+    def again(self, rng: np.random.Generator) -> Row:
+        """Other tokens, drawn from the same lists."""
+        spot = (np.cumsum(self.shares, axis=1) < rng.random((len(self.tokens), 1))).sum(axis=1)
+        spot = spot.clip(max=self.ids.shape[1] - 1)
+        return Row.drawn(self.ids[np.arange(len(spot)), spot], self.ids, self.shares)
+
+    def moved(self, places: int) -> Row:
+        """The same, beginning so many places later; what is left out comes last."""
+        tokens, ids = (np.roll(one, -places, axis=0) for one in (self.tokens, self.ids))
+        return Row(tokens, ids, np.roll(self.shares, -places, axis=0), np.roll(self.reach, -places, axis=0))
+
+
+def rows_agree(rows: Sequence[Row]) -> bool:
+    """Whether requests draw with the same numbers, whatever an engine makes of these: the same token where both may say
+    it, as with one noise for each token of the vocabulary, or the same part of the probability, in either order.
+
+    What they agree by at the same places is compared with what they agree by where each row is moved, which scores that
+    are a little off explain as well, and against draws made anew, which have as many open places at the same places.
+    """
+    rows = [one for one in rows if len(one.tokens)][:MOST_ROWS]
+    if len(rows) < FEWEST_ROWS or max(len(one.tokens) for one in rows) < FEWEST_PLACES:
+        return False
+    rng = np.random.default_rng(0)
+    moved = [[one.moved(shift * number % len(one.tokens)) for number, one in enumerate(rows)] for shift in SHIFTS]
+    every = (_of_tokens, partial(_of_shares, order=0), partial(_of_shares, order=1))
+    for evidence in every:
+        found = evidence(rows)
+        if _is_far(found - np.mean([evidence(one) for one in moved], axis=0)):
+            anew = [[one.again(rng) for one in rows] for _ in SHIFTS]
+            if _is_far(found - np.mean([evidence(one) for one in anew], axis=0)):
+                return True
+    return False
+
+
+def _is_far(more: FloatArray) -> bool:
+    size = float(np.sqrt((more * more).sum()))
+    return size > 0 and float(more.sum()) > FAR_MORE * size
+
+
+def _places(rows: Sequence[Row]) -> Iterator[tuple[int, list[Row]]]:
+    for place in range(max(len(one.tokens) for one in rows)):
+        yield place, [one for one in rows if len(one.tokens) > place]
+
+
+def _of_shares(rows: Sequence[Row], order: int) -> FloatArray:
+    """By place, nats by which one number for all rows explains their tokens better than one for each."""
+    found = np.zeros(max(len(one.tokens) for one in rows))
+    for place, here in _places(rows):
+        low, high = np.stack([one.reach[place, order] for one in here], axis=1)
+        ends = np.unique(np.concatenate([[0.0, 1.0], low, high]).clip(0.0, 1.0))
+        middle, width = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
+        inside = (low[:, None] <= middle) & (middle < high[:, None])
+        share = np.maximum(high - low, LEAST)[:, None]
+        logs = np.log(np.where(inside, (1 - FREE) / share, 0.0) + FREE).sum(axis=0)
+        most = logs.max()
+        found[place] = most + np.log((np.exp(logs - most) * width).sum())
+    return found
+
+
+def _of_tokens(rows: Sequence[Row]) -> FloatArray:
+    """By place, nats by which each row's token is better explained where it is drawn from those of the others that its
+    list names."""
+    found = np.zeros(max(len(one.tokens) for one in rows))
+    for place, here in _places(rows):
+        tokens = np.array([one.tokens[place] for one in here])
+        width = min(one.ids.shape[1] for one in here)
+        ids = np.stack([one.ids[place, :width] for one in here])
+        shares = np.stack([one.shares[place, :width] for one in here])
+        said, count = np.unique(tokens, return_counts=True)
+        at = np.searchsorted(said, ids).clip(max=len(said) - 1)
+        mine = ids == tokens[:, None]
+        others = (said[at] == ids) & (count[at] > mine)
+        share = (others * shares).sum(axis=1)
+        drawn = (others & mine).any(axis=1)
+        known = share > 0
+        won = np.where(drawn[known], FREE + (1 - FREE) / np.maximum(share[known], LEAST), FREE)
+        found[place] = np.log(won).sum()
+    return found

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
-from parity.comparator.detect.shared_noise import factors, shares_noise
+from parity.comparator.detect.shared_noise import Row, factors, rows_agree, shares_noise
 from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
@@ -38,6 +38,8 @@ class ArmsDraws(Struct, frozen=True):
     factors: tuple[FloatArray, FloatArray] = (ONES, ONES)
     noise_shared_by: tuple[str, ...] = ()
     """Arms whose completions draw with the same noise."""
+    candidate_alone: bool = False
+    """Row by row, the candidate's requests draw with the same numbers, and the baseline's do not."""
 
     def without(self, left_out: Collection[Key]) -> ArmsDraws:
         """But for these completions."""
@@ -122,6 +124,22 @@ def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[
         ].values()
     ]
     return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
+
+
+def with_rows(
+    found: ArmsDraws, listed: Sequence[Listed], arms: tuple[Capture, Capture], asked: Callable[[Completion], float]
+) -> ArmsDraws:
+    """The same with what single requests have in common: one completion of each, as other samples and rounds have its
+    context."""
+    alike = []
+    for side in listed:
+        first = {one.key.request: (one, top) for one, top in reversed(side) if asked(one) >= LOWEST}
+        alike.append(rows_agree([Row.of(one.token_ids, top, asked(one)) for one, top in reversed(first.values())]))
+    if alike[0]:
+        shared = {*found.noise_shared_by, *(arm.header.arm for arm, one in zip(arms, alike, strict=True) if one)}
+        names = tuple(arm.header.arm for arm in arms if arm.header.arm in shared)
+        return replace(found, noise_shared_by=names, factors=(ONES, ONES))
+    return replace(found, candidate_alone=alike[1] and not found.noise_shared_by)
 
 
 def _listed_alone(one: Drawn) -> Drawn:

@@ -112,6 +112,7 @@ def normalise(
 ) -> Inputs:
     """Both captures ready to be compared; `scores` are added to those in the captures. `detokenize`: as in
     `CompareOptions`."""
+    candidate.share_columns(baseline)
     counts = counted(candidate)
     baseline, padding_of_baseline = without_padding(baseline)
     candidate, padding_of_candidate = without_padding(candidate)

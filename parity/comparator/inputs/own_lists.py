@@ -80,7 +80,7 @@ _AMOUNTS = (
 
 
 def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
-    if not by_others(arm.header):
+    if not by_others(arm.header) or not arm.has_logprobs:
         return arm, Remarks()
     looked = [(one, len(one.logprobs)) for one in arm if one.logprobs is not None and len(one.token_ids) > 1]
     odd = [pair for pair in looked if pair[1] != len(pair[0].token_ids)]

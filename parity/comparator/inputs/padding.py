@@ -26,17 +26,17 @@ def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
     ends = terminators(arm.header)
     tokens = arm.tokens
     longest = int(tokens.sizes.max(initial=0))
-    rows = np.unique(np.searchsorted(tokens.offsets, tokens.places_of(ends), side="right") - 1)
+    rows = tokens.rows_at(tokens.places_of(ends))
     if len(rows) < FEW or bool((tokens.sizes[rows] != longest).any()):
         return arm, Remarks()
     cut = {}
     with_what: set[int] = set()
-    for one, size in _ended(arm, rows.tolist(), list(ends)):
+    for one, size in _ended(arm, rows, list(ends)):
         if arm.sampling_of(one).get("ignore_eos"):
             return arm, Remarks()
         if size < longest:
             cut[one.key] = _cut(one, size)
-            with_what |= set(np.unique(one.token_ids[size:]).tolist())
+            with_what |= set(one.token_ids[size:].tolist())
     if len(cut) < FEW or len(with_what) != 1:
         return arm, Remarks()
     said = message(

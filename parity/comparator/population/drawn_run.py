@@ -52,7 +52,7 @@ def tested(
     alpha: float,
 ) -> tuple[SamplingStats, tuple[Finding, ...]]:
     """(the tests, what failed of them); `inputs` and `pairs` are of what was drawn at random alone."""
-    left_out = judged.draws.not_counted
+    left_out = judged.draws.not_counted | judged.broken.baseline.keys()
     whole = [
         (a, b)
         for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
@@ -93,7 +93,7 @@ def tested(
         baseline_draws_at=_baseline_at(judged, odd),
         temperature=inputs.temperature,
         rounding=rounding,
-        noise_shared_by=judged.draws.noise_shared_by,
+        noise_shared_by=judged.draws.noise_shared_by or _alike_alone(inputs, judged),
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None
@@ -110,6 +110,10 @@ def tested(
 
 def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, ...]:
     return () if judged.odds is None else mixtures.ways_seen(judged.odds, rounding, alpha)
+
+
+def _alike_alone(inputs: Inputs, judged: Judged) -> tuple[str, ...]:
+    return (inputs.candidate.header.arm,) if judged.draws.candidate_alone else ()
 
 
 def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:

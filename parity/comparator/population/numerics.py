@@ -12,7 +12,7 @@ than that, or otherwise: to one side, by id or place, or in few tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -126,6 +126,9 @@ def measure_numerics(
     both = [name for name in TWO_SIDED if adjusted[name] < alpha and residuals.by_scores]
     off = of_baseline(both, residuals, (baseline, candidate), completion, new) if both else ()
     tests |= dict.fromkeys(off, 1.0)
+    if residuals.by_scores:
+        repeated = set(not_fresh(candidate.where(new), baseline.where(new)))
+        off += _noisier(candidate, baseline, block, completion, step, alpha / len(tests), repeated)
     found = Numerics(
         source="scores" if residuals.by_scores else "own",
         tokens=len(residuals),
@@ -162,6 +165,18 @@ def of_baseline(failed: Sequence[str], residuals: PairedResiduals, arms: Arms, c
         leans = leanings(residuals, *sides, completion, new)
         found.append({**{name: one.p_value for name, one in leans.items()}, "shift": shift(*sides, completion)})
     return tuple(name for name in failed if found[0][name] < found[1][name])
+
+
+def _noisier(
+    arm: Arm, other: Arm, block: Groups, completion: Groups, step: float, alpha: float, but: Set[str]
+) -> Names:
+    """The tests of ROUNDING, `but` for these, by which it is the `other` arm that is noisier, by more than clean arms
+    are."""
+    found = {
+        "scale": scale(arm, other, block, 0.0, step),
+        "tail": tail(arm.wide, other.wide, block, completion, residual_tests.TAIL_RATE),
+    }
+    return tuple(name for name, p_value in found.items() if p_value < alpha and name not in but)
 
 
 def _silent(arm: Arm) -> Arm:

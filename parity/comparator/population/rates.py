@@ -21,10 +21,13 @@ from parity.comparator.statistics import (
 from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Stats, Unsupported
 from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass
-from parity.records import Completion, Finding, Key, Severity, TokenIds
+from parity.records import RUN, Completion, Finding, Key, Severity, TokenIds
 
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
+
+SHORTEST_LOOP = 24
+"""Tokens of a completion, below which none is called a loop."""
 
 QUANTILES_OF = 200_000
 """Tokens, evenly spaced, whose quantiles are given for all."""
@@ -41,9 +44,9 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
     judged = total - by_class["unjudged"] - by_class["missing"]
     by_kind: dict[str, set[Key]] = {}
     for finding in findings:
-        if finding.severity is Severity.CORRUPT:
+        if finding.severity is Severity.CORRUPT and finding.request != RUN:
             by_kind.setdefault(str(finding.kind), set()).add(finding.key)
-    # What a finding says of the whole run ("*") is no completion beside those that it is said of one by one.
+    of_run = Counter(str(one.kind) for one in findings if one.severity is Severity.CORRUPT and one.request == RUN)
     counts = {kind: len(keys & classes.keys()) or len(keys) for kind, keys in sorted(by_kind.items())}
     return Rates(
         completions=total,
@@ -63,6 +66,7 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
             for kind, count in counts.items()
         },
         first_faults=first_faults(findings),
+        of_run=dict(sorted(of_run.items())),
     )
 
 
@@ -77,7 +81,7 @@ def recounted(stats: Stats, classes: Mapping[Key, CompletionClass], findings: It
 def loop_period(tokens: TokenIds) -> int | None:
     """The period of the loop a completion ends in (last LOOP_WINDOW tokens, period up to a third), or None."""
     tail = tokens[-LOOP_WINDOW:]
-    if len(tail) < 24:
+    if len(tail) < SHORTEST_LOOP:
         return None
     for lag in range(1, len(tail) // 3 + 1):
         if np.array_equal(tail[lag:], tail[:-lag]):
@@ -102,16 +106,12 @@ def loops(pairs: Iterable[tuple[Completion, Completion]]) -> Loops:
 def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
     """`loop_period` of many streams at once: does each end in a loop? Shape (P,)."""
     result = np.zeros(len(streams), dtype=np.bool_)
-    full = [row for row, stream in enumerate(streams) if len(stream) >= LOOP_WINDOW]
-    if full:
-        tails = np.stack([streams[row][-LOOP_WINDOW:] for row in full])
-        looping = np.zeros(len(full), dtype=np.bool_)
-        for lag in range(1, LOOP_WINDOW // 3 + 1):
-            looping |= (tails[:, lag:] == tails[:, :-lag]).all(axis=1)
-        result[full] = looping
-    for row, stream in enumerate(streams):
-        if len(stream) < LOOP_WINDOW:
-            result[row] = loop_period(stream) is not None
+    sizes = np.array([min(len(stream), LOOP_WINDOW) for stream in streams], dtype=np.int64)
+    for size in set(sizes[sizes >= SHORTEST_LOOP].tolist()):
+        rows = np.flatnonzero(sizes == size).tolist()
+        tails = np.stack([streams[row][-size:] for row in rows])
+        for lag in range(1, size // 3 + 1):
+            result[rows] |= (tails[:, lag:] == tails[:, :-lag]).all(axis=1)
     return result
 
 

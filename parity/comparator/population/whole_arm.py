@@ -45,6 +45,11 @@ AGAINST_BASELINE: Final = message(
     "the scores reject the baseline and support the candidate, so a difference is not the candidate's",
 )
 
+OTHER_TEXT: Final = message(
+    "whole_arm.other_text",
+    "the baseline draws otherwise than asked, and a text that is more or less certain has other noise",
+)
+
 FEW_STEPS = 16
 """Residuals that it takes to say how coarse logprobs are."""
 
@@ -95,6 +100,8 @@ def whole_arm(
     """`gaps`: of the candidate's scored completions; `findings`: those of completions."""
     if references.against_baseline:
         return WholeArm(None, None, missing=AGAINST_BASELINE)
+    if judged.baseline_draws_at is not None:
+        return WholeArm(None, None, missing=OTHER_TEXT)
     speak = inputs.baseline.has_logprobs and inputs.candidate.has_logprobs
     # Without residuals and without gaps there is nothing whose parts could count twice.
     since = repeated_until(pairs) if speak or references.baseline else {}
@@ -113,8 +120,10 @@ def whole_arm(
 
 
 def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
-    """Tokens of a pair that may speak for the arm as a whole: those before anything that is wrong in it."""
-    found: dict[Key, int] = dict.fromkeys((*judged.contradicted, *judged.baseline_ends), 0)
+    """Tokens of a pair that may speak for the arm as a whole: those before anything that is wrong in it, none where the
+    baseline is wrong, for another text has other noise."""
+    at_fault = (*judged.contradicted, *judged.baseline_ends, *judged.broken.baseline)
+    found: dict[Key, int] = dict.fromkeys(at_fault, 0)
     for finding in findings:
         if finding.severity is Severity.CORRUPT:
             found[finding.key] = min(found.get(finding.key, finding.position or 0), finding.position or 0)

@@ -120,7 +120,7 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Wrong | None:
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
     if share < REJECTED:
         why = _rejecting_at_partings(inputs, reference)
-        return None if why is None else Wrong(why)
+        return None if why is None else Wrong(why, against_baseline=_support_candidate(inputs, reference))
     if _support_candidate(inputs, reference):
         return Wrong(
             message(

@@ -99,6 +99,8 @@ def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[n
     """
     sizes, other_sizes = mine.sizes, theirs.sizes
     result = np.full(len(sizes), -1, dtype=np.int64)
+    if mine is theirs:
+        return result
     uneven = np.flatnonzero(sizes != other_sizes)
     for row in uneven.tolist():
         size = int(min(sizes[row], other_sizes[row]))

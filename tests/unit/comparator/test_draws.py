@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from captures import completion
 from msgspec import structs
-from worlds import FLAT, speculating
-from worlds.seen_as import VIEWS
+from worlds import FLAT, PEAKED, SURE, speculating
+from worlds.seen_as import AT_FAULT, VIEWS
 from worlds.trials import Faulty, Setting, Trial, clean, judge
 from worlds.unseen import unseen
 
-from parity.comparator.detect.shared_noise import factors, shares_noise
+from parity.comparator.detect.shared_noise import Row, factors, rows_agree, shares_noise
 from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.population.drawn import test_draws as draws_test
 from parity.comparator.population.moved import most
@@ -229,3 +229,59 @@ def test_a_few_odd_places_are_not_taken_for_one_noise() -> None:
     assert factors(places)[NAMES.index("rank")] > 2
     assert not shares_noise(places, is_baseline=False)
     assert shares_noise(places, is_baseline=True)
+
+
+# ------------------------------------------------------------------ row against row
+
+
+def _rows(seed: int, how: str, *, off: float = 0.0) -> list[Row]:
+    """32 requests that each say their own, 128 tokens of a vocabulary of 60; their lists name them all but are `off` by
+    so much. how: "apart", or what all of them share: "noise" of each token, or a number in the order of "ids" or of
+    "likely" tokens."""
+    rng = np.random.default_rng(seed)
+    found = []
+    shared = rng.random((128, 60)), rng.random((128, 1))
+    openness = np.where(np.arange(128) % 8 == 0, 0.3, 2.0)[:, None]  # the same places are open in all of them
+    for _ in range(32):
+        logits = rng.normal(0.0, 2.0, (128, 60)) * openness
+        noise, number = shared if how != "apart" else (rng.random((128, 60)), rng.random((128, 1)))
+        chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        order = np.argsort(-chances, axis=1) if how == "likely" else np.tile(np.arange(60), (128, 1))
+        reach = np.cumsum(np.take_along_axis(chances, order, axis=1), axis=1)
+        by_number = np.take_along_axis(order, (reach < number).sum(axis=1, keepdims=True), axis=1)[:, 0]
+        tokens = by_number if how in ("ids", "likely") else (-np.log(noise) / chances).argmin(axis=1)
+        values = np.log(chances) * (1.0 + off)
+        best = np.argsort(-values, axis=1)[:, :20]
+        ids = np.concatenate([best, tokens[:, None]], axis=1)
+        again = (best == tokens[:, None]).any(axis=1)
+        ids[again, -1] = -1
+        logs = np.take_along_axis(values, ids.clip(0), axis=1)
+        logs[again, -1] = np.nan
+        found.append(Row.of(tokens, TopLogprobs(ids, logs), 1.0))
+    return found
+
+
+@pytest.mark.parametrize("how", ["noise", "ids", "likely"])
+def test_requests_that_draw_by_the_same_numbers_are_seen(how: str) -> None:
+    assert all(rows_agree(_rows(seed, how)) for seed in range(4))
+
+
+@pytest.mark.parametrize("off", [0.0, 0.05, -0.05])
+def test_requests_that_draw_apart_do_not_agree(off: float) -> None:
+    """Whether the lists are theirs, or those of another temperature, which all rows miss alike."""
+    assert not any(rows_agree(_rows(seed, "apart", off=off)) for seed in range(8))
+
+
+def test_an_arm_whose_requests_all_draw_alike_is_no_pass() -> None:
+    fault = next(one for one in unseen() if one.name == "requests draw the same numbers")
+    result = judge(Faulty(3, PEAKED, first=32).trial(fault, 2)).result
+    assert result.verdict is not Verdict.PASS
+    assert "cuda/mtp-k2" in result.stats.sampling.noise_shared_by
+
+
+@pytest.mark.parametrize("name", ["bad word said", "logit_bias ignored, -100 on 8 ids"])
+def test_a_baseline_that_breaks_its_rules_everywhere_accuses_nobody_of_the_difference(name: str) -> None:
+    """Its text is another one, so how likely it is and how noisy say nothing of the candidate."""
+    fault = next(one for one in unseen() if f"{one.name}, {one.size}".startswith(name))
+    trial = Faulty(90_001, SURE, first=16, logprobs=5).trial(replace(fault, family="hunted"), 3)
+    assert not judge(VIEWS[AT_FAULT](trial)).result.corrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from parity.comparator import compare
 from parity.comparator.streams import sets
-from parity.records import Capture, Completion, Header, Key, RaggedTokens, TopLogprobs
+from parity.records import Capture, Completion, Header, Key, RaggedTokens, TopLogprobs, ragged
 
 FEW, MANY = 300, 500
 """Both more than the checks of habits look at (256)."""
@@ -78,3 +79,29 @@ def test_columns_know_where_tokens_stand(streams: list[list[int]], wanted: set[i
     assert sorted(places.tolist()) == [at for at, token in enumerate(column.flat) if token in wanted]
     assert column.rows_at(places) == [row for row, stream in enumerate(streams) if wanted & set(stream)]
     assert column.largest == max((token for stream in streams for token in stream), default=0)
+
+
+STREAMS = st.lists(NUMBERS, max_size=5)
+
+
+@given(STREAMS, STREAMS, st.integers(1, 3))
+def test_a_column_knows_its_own_streams(mine: list[np.ndarray], others: list[np.ndarray], at_once: int) -> None:
+    column = RaggedTokens.of(mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ragged, "_AT_ONCE", at_once)
+        assert column.holds([one.copy() for one in mine])
+        assert column.holds(others) == ([one.tolist() for one in mine] == [one.tolist() for one in others])
+
+
+def test_equal_arms_keep_one_column() -> None:
+    baseline, candidate = captures(3, logprobs=False)
+    candidate.share_columns(baseline)
+    assert candidate.tokens is baseline.tokens
+    assert candidate.prompts is baseline.prompts
+    key, first = next(iter(candidate.completions.items()))
+    other = replace(
+        candidate, completions={**candidate.completions, key: replace(first, token_ids=first.token_ids[1:])}
+    )
+    other.share_columns(baseline)
+    assert other.tokens.flat.tolist() == np.concatenate([one.token_ids for one in other]).tolist()
+    assert other.prompts is baseline.prompts

@@ -6,10 +6,12 @@ from captures import TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
 from parity.comparator.population.first_faults import first_faults
+from parity.comparator.population.rates import rates
 from parity.comparator.types import run_finding
 from parity.messages import verbatim
-from parity.records import Finding, Kind, Severity
+from parity.records import Finding, Key, Kind, Severity
 from parity.records.evidence import Evidence, RunEvidence
+from parity.view.figures import figures_of
 
 WHY = verbatim("a reason")
 
@@ -38,6 +40,15 @@ def test_a_fault_of_the_whole_completion_comes_first() -> None:
 def test_a_finding_about_the_run_counts_by_itself() -> None:
     whole = [run_finding("b", "a", kind, RunEvidence(why=WHY)) for kind in (Kind.REPETITION, Kind.UNJUSTIFIED)]
     assert first_faults([*whole, finding("p0", Kind.REPETITION, 2)]) == {"repetition": 2, "unjustified": 1}
+
+
+def test_what_is_said_of_the_run_is_no_completion() -> None:
+    whole = [run_finding("b", "a", Kind.UNJUSTIFIED, RunEvidence(why=WHY))] * 3
+    found = rates({Key("p0", 0, 0): "corrupt"}, [*whole, finding("p0", Kind.REPETITION, 2)])
+    assert {kind: one.completions for kind, one in found.rates.items()} == {"repetition": 1}
+    assert (found.corrupt, found.of_run) == (1, {"unjustified": 3})
+    arm = figures_of(found.to_json())
+    assert (dict(arm.kinds), arm.of_run) == ({"repetition": 1}, {"unjustified": 3})
 
 
 def test_the_statistics_have_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from captures import EOS, TEXT, capture, completion, score, scores
@@ -18,6 +20,10 @@ def others(count: int = 20) -> list[Completion]:
     return [
         completion(rng.integers(200, 900, 60), f"p{n}", prompt=rng.integers(200, 900, 12)) for n in range(1, count + 1)
     ]
+
+
+def replaced(one: Completion, tokens: list[int]) -> Completion:
+    return replace(one, token_ids=np.array(tokens, dtype=np.int64))
 
 
 def leaks(victim: list[int], span: range, rest: list[Completion]) -> list[Finding]:
@@ -60,6 +66,27 @@ def test_text_that_many_requests_share_is_no_leak() -> None:
 def test_tokens_of_nobody_are_garbled() -> None:
     (found,) = leaks([*TEXT[:20], *range(900, 908), *TEXT[28:]], range(20, 28), others())
     assert found.kind is Kind.GARBLED
+
+
+def test_the_same_garbage_in_two_rows_is_no_leak_of_either() -> None:
+    """A buffer's filler, written into both: neither has it from the other."""
+    garbage = [7] * 6
+    rest = others()
+    spoilt = rest[3]
+    theirs = [*spoilt.token_ids[:30].tolist(), *garbage, *spoilt.token_ids[36:].tolist()]
+    mine = [*TEXT[:20], *garbage, *TEXT[26:]]
+    candidates = [completion(mine), *(one if one is not spoilt else replaced(spoilt, theirs) for one in rest)]
+    known = {
+        "p0": score(mine, dict.fromkeys(range(20, 26), FAULT), TEXT),
+        spoilt.key.request: score(theirs, dict.fromkeys(range(30, 36), FAULT), spoilt.token_ids.tolist()),
+    }
+    result = compare(
+        capture("cpu/base", completion(TEXT), *rest), capture("cpu/mtp", *candidates), scores("cpu/mtp", **known)
+    )
+    assert [(one.kind, one.position, one.length) for one in result.corrupt] == [
+        (Kind.GARBLED, 20, 6),
+        (Kind.GARBLED, 30, 6),
+    ]
 
 
 def test_what_the_request_said_itself_is_no_leak() -> None:

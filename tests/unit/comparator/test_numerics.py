@@ -326,6 +326,7 @@ def test_clean_runs_with_heavy_tails_are_not_accused() -> None:
         found = measure_numerics(null(rng, 64, 64), Gaps(), 1 / 16, ALPHA)
         assert found is not None
         assert not found.failed
+        assert not found.baseline_off
 
 
 @pytest.mark.parametrize("by_context", [True, False])
@@ -488,6 +489,22 @@ def test_completions_that_end_in_one_loop_are_one_measurement_of_a_spot() -> Non
     found = measure_numerics(looping, Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert not found.failed
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_loops_that_round_more_in_one_arm_do_not_make_it_noisier(side: str) -> None:
+    arms = null(np.random.default_rng(11), 200, 128)
+    loop = arms.place >= 16
+    tokens = np.where(loop, arms.place % 7, arms.baseline_token)
+    more = {side: getattr(arms, side) * np.where(arms.place >= 32, 2.0, 1.0)}
+    looping = structs.replace(arms, baseline_token=tokens, candidate_token=tokens, context=arms.place + 10, **more)
+    found = measure_numerics(looping, Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert "scale" not in (*found.failed, *found.baseline_off)
+    alone = structs.replace(looping, baseline_token=arms.baseline_token, candidate_token=arms.candidate_token)
+    found = measure_numerics(alone, Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert "scale" in (found.failed if side == "candidate" else found.baseline_off)
 
 
 def test_noise_that_grows_with_the_context_is_at_no_spot() -> None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import BASE, FLAT, Broken, Fault, World, speculating
+from worlds import BASE, FLAT, PEAKED, Broken, Fault, World, speculating
+from worlds.faults import numerics
+from worlds.seen_as import AT_FAULT, VIEWS
+from worlds.trials import Faulty, judge
 
 from parity.comparator import Comparison, compare
 from parity.records import Capture, Scores, Severity, Verdict
@@ -92,3 +95,38 @@ def test_one_name_for_every_end_is_a_habit_of_who_wrote_the_capture(
     # An engine that parity itself ran says what it means.
     pair[side] = replace(pair[side], header=replace(pair[side].header, engine={"asked": {}}))
     assert compare(*pair, scores).verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize("broken", [Broken(cache="fp8"), Broken(position_every=5)])
+def test_a_noisier_baseline_is_named(broken: Broken) -> None:
+    world = World(91_002, PEAKED)
+    asked = world.requests(96)
+    base = world.run(asked, BASE, fault=Fault("", "", "", (), broken=broken), max_tokens=128).capture
+    other = world.run(asked, speculating(2), max_tokens=128).capture
+    result = compare(base, other, world.score(base, other))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not result.corrupt
+    assert "conclude.baseline_off" in ids(result)
+
+
+def test_a_baseline_with_other_settings_may_be_noisier() -> None:
+    world = World(91_002, PEAKED)
+    asked = world.requests(96)
+    quantised = Fault("", "", "", (), broken=Broken(cache="fp8"))
+    base = world.run(asked, BASE, fault=quantised, max_tokens=128).capture
+    other = world.run(asked, speculating(2), max_tokens=128).capture
+    declared = [
+        replace(one, header=replace(one.header, engine={**one.header.engine, "kv_cache_dtype": dtype}))
+        for one, dtype in ((base, "fp8"), (other, "auto"))
+    ]
+    result = compare(*declared, world.score(*declared))
+    assert "conclude.baseline_noisier" in ids(result)
+    assert result.verdict is Verdict.PASS
+
+
+def test_logprobs_accuse_nobody_beside_a_baseline_that_the_scores_reject() -> None:
+    """Without these scores the arms' own logprobs of equal tokens are left, and they do not say whose are off."""
+    stale = next(one for one in numerics() if one.broken.stale == 0.01)
+    result = judge(VIEWS[AT_FAULT](Faulty(12, PEAKED, first=16).trial(stale, 3))).result
+    assert "scores.reject_partings" in ids(result)
+    assert not result.corrupt

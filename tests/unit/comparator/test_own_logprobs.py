@@ -143,6 +143,61 @@ def test_without_scores_of_the_baseline_none_is_far_off() -> None:
     assert not found.findings
 
 
+def rows(values: list[Any], arm: str) -> Capture:
+    return capture(arm, *(completion(TEXT, f"p{at}", logprobs=own(TEXT, one)) for at, one in enumerate(values)))
+
+
+def test_another_rows_logprobs_are_found_where_nothing_is_scored() -> None:
+    """As with `--score differing`: equal tokens have no score, but the baseline decoded them too."""
+    rng = np.random.default_rng(5)
+    theirs = [-rng.exponential(0.6, 60) for _ in range(6)]
+    mine = [one - rng.exponential(0.02, 60) for one in theirs]
+    assert compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp")).verdict is Verdict.PASS
+    mine[1], mine[4] = mine[4], mine[1]
+    found = compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp"))
+    assert {(one.request, one.kind) for one in found.corrupt} == {
+        ("p1", Kind.LOGPROB_MISMATCH),
+        ("p4", Kind.LOGPROB_MISMATCH),
+    }
+
+
+def near_tie_at_the_end(tokens: np.ndarray) -> TopLogprobs:
+    """Scores of these tokens; in the last place 99 is nearly as good."""
+    top = score(tokens.tolist())
+    top.ids[-1, 1], top.values[-1, 1] = 99, -0.15
+    return top
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_another_rows_logprobs_are_found_where_only_what_parted_is_scored(*, noisy: bool) -> None:
+    """`--score differing`. Noisy: a model whose logprobs are off now and then in every row has no wrong row."""
+    rng = np.random.default_rng(7)
+    texts = [rng.permutation(np.arange(100, 160)) for _ in range(8)]
+    base = capture("cpu/base", *(completion([*one[:-1], 99], f"p{at}") for at, one in enumerate(texts)))
+    scored = scores("cpu/mtp", **{f"p{at}": near_tie_at_the_end(one) for at, one in enumerate(texts)})
+    mine = [-0.1 + rng.normal(0, 0.014, 60) for _ in texts]
+    if noisy:
+        for at, one in enumerate(mine):
+            one[rng.choice(60, 12 if at == 3 else 5, replace=False)] -= 0.9
+    else:
+        mine[3][20:32] -= 0.9
+    made = (completion(one, f"p{at}", logprobs=own(one, mine[at])) for at, one in enumerate(texts))
+    found = compare(base, capture("cpu/mtp", *made), scored)
+    wrong = {(one.request, one.kind) for one in found.corrupt}
+    assert wrong == (set() if noisy else {("p3", Kind.LOGPROB_MISMATCH)})
+
+
+def test_arms_whose_logprobs_are_off_now_and_then_in_every_row_have_no_wrong_row() -> None:
+    """A model whose logprobs hang on rounding: some in each completion, in one a few more."""
+    rng = np.random.default_rng(6)
+    theirs = [np.full(60, -1.0) for _ in range(8)]
+    mine = [one.copy() for one in theirs]
+    for at, one in enumerate(mine):
+        one[rng.choice(60, 12 if at == 3 else 4, replace=False)] -= 0.9
+    found = compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp"))
+    assert Kind.LOGPROB_MISMATCH not in {one.kind for one in found.findings}
+
+
 def test_equal_completions_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.full(60, -0.1)
     wrong = np.where(np.arange(60) == 7, -3.0, values)

@@ -52,6 +52,9 @@ def test_loops_of_one_stream() -> None:
     assert loop_period(np.array([7] * 10)) is None  # too short to call
     streams = [np.array([1, 2, 3] * 20), np.array(TEXT), np.array([5] * 30)]
     assert ends_in_loop(streams).tolist() == [True, False, True]
+    ends = [np.resize(np.array(TEXT[:period]), size) for period in (1, 3, 8, 9, 16, 17) for size in (0, 23, 24, 40, 48)]
+    assert ends_in_loop(ends).tolist() == [loop_period(stream) is not None for stream in ends]
+    assert 0 < ends_in_loop(ends).sum() < len(ends)
 
 
 def test_a_candidate_that_loops_more_than_the_baseline() -> None:
@@ -179,7 +182,8 @@ def test_what_is_said_of_the_whole_run_is_no_completion_more() -> None:
     ]
     (rate,) = rates(classes, found).rates.values()
     assert (rate.completions, rate.rate) == (4, 1.0)
-    assert rates(classes, found[:1]).rates["input_mismatch"].completions == 1
+    alone = rates(classes, found[:1])
+    assert (alone.rates, alone.of_run) == ({}, {"input_mismatch": 1})
 
 
 @pytest.mark.parametrize(("name", "value"), [("logit_bias", 5), ("presence_penalty", {"7": 1.0})])

@@ -138,6 +138,30 @@ def test_rounding_alone_accuses_no_large_run() -> None:
     assert 0.0004 < allowed < allowed_for_rounding(None, 0.5) <= ENOUGH
 
 
+def likelihood(differences: np.ndarray) -> float:
+    """Its p-value for arms whose completions of each request are as much more likely as that."""
+
+    def views(values: np.ndarray) -> dict[Key, TokenGaps]:
+        return {
+            Key(f"p{number}", 0, 0): structs.replace(no_gaps(1), chosen=np.array([value]))
+            for number, value in enumerate(values.tolist())
+        }
+
+    return run_tests([], [], views(differences), views(np.zeros(len(differences)))).p_values["likelihood"]
+
+
+def test_how_likely_the_arms_are_is_a_bound_and_no_luck_of_drawn_signs() -> None:
+    """Where few of 40,000 flips of signs go as far, their number is chance itself: a clean arm was accused with none
+    of them, where 6 were due."""
+    differences = np.random.default_rng(11).normal(size=160)
+    differences += 3.9 / np.sqrt(160) - differences.mean()
+    rng = np.random.default_rng(1)
+    flips = (rng.integers(0, 2, (20_000, 160), dtype=np.int8) * 2 - 1 for _ in range(10))
+    as_far = float(np.mean([(signs @ differences >= differences.sum()).mean() for signs in flips]))
+    assert likelihood(differences) > 2 * as_far > 5e-5
+    assert likelihood(differences + 0.5) < 1e-12
+
+
 def test_a_cut_off_distribution_accuses_no_token() -> None:
     """top_k leaves unlikely tokens out; no stretch is unlikely, whatever the run's tests say."""
     result = compared(2, top_k=20)

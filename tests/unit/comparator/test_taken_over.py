@@ -25,6 +25,7 @@ import leaking
 from planted_set import clean
 
 from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect import leak
 from parity.records import Completion, Finding, Key, Kind, ScoreKey, Severity, TopLogprobs
 from parity.records.evidence import LeakEvidence
 
@@ -150,3 +151,18 @@ def test_clean_completions_are_not_accused_of_sharing() -> None:
     for world in "AB":
         baseline, candidate, known = clean(world)
         assert compare(baseline, candidate, known, CompareOptions()).corrupt == []
+
+
+def test_a_copy_that_the_baseline_goes_on_with_is_looked_for_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = np.resize(np.array(TEXT[:7]), 600)
+    hurt = np.delete(loop, 300)
+    rejected = dict.fromkeys(range(300, 599), 9.0)
+    asked: list[int] = []
+    monkeypatch.setattr(leak.Donors, "search", lambda _, queries: asked.append(len(queries)) or [None] * len(queries))
+    found = compare(
+        capture("cpu/base", *(completion(loop, request) for request in "abc"), max_tokens=600),
+        capture("cpu/mtp", *(completion(hurt, request) for request in "abc"), max_tokens=600),
+        {ScoreKey("cpu/mtp", request, 0, 0): score(hurt, rejected, loop) for request in "abc"},
+    ).findings
+    assert {one.kind for one in found if one.severity is Severity.CORRUPT} == {Kind.DUPLICATION}
+    assert sum(asked) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from captures import TEXT, capture, completion, header, texts
+from captures import TEXT, capture, completion, header, score, scores, texts
 
 from parity.comparator import compare, triangulate
 from parity.comparator.inputs.exercised import speculation_counts
@@ -147,3 +147,13 @@ def test_equal_environments_are_not_talked_about() -> None:
     arm = header_with(environment={"versions": {"vllm": "0.32.0"}}, engine={"dtype": "bfloat16"})
     result = compare(arm, arm)
     assert result.stats.to_json()["differences"] == {}
+
+
+def test_one_completion_parts_and_two_part() -> None:
+    for count, said in ((1, "1 parts at a near-tie"), (2, "2 part at near-ties")):
+        base = [completion(TEXT, f"p{number}") for number in range(3)]
+        other = [completion([*TEXT[:59], 700], f"p{number}") for number in range(count)]
+        known = {one.key.request: score(one.token_ids.tolist(), {59: 0.1}, TEXT) for one in other}
+        arm = capture("cpu/mtp", *other, *base[count:])
+        found = compare(capture("cpu/base", *base), arm, scores("cpu/mtp", **known))
+        assert str(found.reasons[0]) == f"3 completions, {said}, none is corrupt"
