@@ -141,8 +141,10 @@ class Connection:
             ) from error
         new = not where.exists()
         try:
+            # One that is there is not opened here: closing it would let go of the locks that SQLite holds on it for
+            # other connections of this process, and the next program to close it would delete the log they write into.
             with contextlib.suppress(OSError):  # SQLite says what is wrong
-                os.close(os.open(where, os.O_RDWR | os.O_CREAT, 0o600))
+                os.close(os.open(os.path.realpath(where), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             raw = sqlite3.connect(where, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise explain(error, where) from error

@@ -133,7 +133,7 @@ class ParityApp(HandingOnApp):
         if isinstance(screen, ParityScreen):
             here = [*GROUPS[screen.group][1], *APP]
         for command in here:
-            if not command.moves:
+            if not command.moves and screen.check_action(command.action.split("(")[0], ()):
                 keys = message("tui.key_is", "key {keys}", keys=command.shown_keys)
                 yield SystemCommand(render(command.title), render(keys), self._runner(screen, command.action))
         theme = message("tui.choose_theme", "Choose a theme")

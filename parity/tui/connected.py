@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from textual import work
-from textual.app import App
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import get_current_worker
@@ -21,6 +20,7 @@ from parity.messages import Message, message
 from parity.paths import default_database
 from parity.store.browse import Browser
 from parity.tui.format import error_text, plain
+from parity.tui.typed_ahead import TypedAheadApp
 
 Value = TypeVar("Value")
 
@@ -34,7 +34,7 @@ POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""
 
 
-class ConnectedApp(App[None]):
+class ConnectedApp(TypedAheadApp):
     """Holds one connection to read, one to write and one for threads, and says what goes wrong with them."""
 
     def __init__(self, database: Path | None = None) -> None:

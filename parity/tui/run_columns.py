@@ -35,17 +35,19 @@ def _arms(line: RunLine) -> str:
     return " ".join(plain(arm.name) for arm in line.arms)
 
 
-def _count(number: int, style: str) -> tuple[str, str]:
+def _count(line: RunLine, number: int, style: str) -> tuple[str, str]:
+    if not line.compared:
+        return "-", "dim"  # nobody knows yet
     return f"{number:,}", style if number else "dim"
 
 
 COLUMNS: list[Column[RunLine]] = [
     Column(FIELDS["verdict"], 12, _verdict, "verdict"),
     Column(FIELDS["date"], 16, lambda line: (moment(line.run.created), ""), "date"),
-    Column(FIELDS["found"], 7, lambda line: _count(line.others, "corrupt"), "found", right=True),
-    Column(FIELDS["new"], 6, lambda line: _count(line.new, "warning"), "new", right=True),
-    Column(FIELDS["known"], 6, lambda line: _count(line.known, ""), right=True, from_width=WIDE),
-    Column(message("tui.column.ties", "ties"), 6, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
+    Column(FIELDS["found"], 7, lambda line: _count(line, line.others, "corrupt"), "found", right=True),
+    Column(FIELDS["new"], 6, lambda line: _count(line, line.new, "warning"), "new", right=True),
+    Column(FIELDS["known"], 6, lambda line: _count(line, line.known, ""), right=True, from_width=WIDE),
+    Column(message("tui.column.ties", "ties"), 6, lambda line: _count(line, line.near_ties, "dim"), right=True),
     Column(FIELDS["time"], 6, lambda line: (seconds(line.run.duration), ""), "time", right=True),
     # In a narrow table a name says more than arms.
     Column(message("runs.arms", "arms"), 0, lambda line: (called(line) or _arms(line), ""), least=12, below_width=WIDE),

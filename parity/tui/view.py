@@ -133,6 +133,8 @@ def _then(row: FindingRow) -> tuple[str, str]:
 
 
 WIDE = 110
+ROOMY = 72
+"""Columns: below, beside a preview, length and what follows give way to the state, which a decision changes."""
 
 COLUMNS: list[Column[FindingRow]] = [
     # In a narrow table a sign says it: `!` corrupt, `·` benign.
@@ -143,9 +145,11 @@ COLUMNS: list[Column[FindingRow]] = [
     Column(FIELDS["request"], 0, lambda f: (place(f.key), ""), "ordinal", least=9, middle=True),
     Column(FIELDS["arm"], 0, lambda f: (plain(f.arm), ""), "arm", least=12, middle=True),
     Column(FIELDS["token"], 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
-    Column(FIELDS["length"], 4, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
+    Column(
+        FIELDS["length"], 4, lambda f: ("" if f.length is None else str(f.length), ""), right=True, from_width=ROOMY
+    ),
     # What comes after it in the same completion; a fault that does is marked itself.
-    Column(FIELDS["then"], 4, _then, right=True),
+    Column(FIELDS["then"], 4, _then, right=True, from_width=ROOMY),
     Column(FIELDS["gap"], 6, lambda f: (nats(f.gap), ""), "gap", right=True),
     Column(FIELDS["state"], 9, _state, "state"),
     Column(FIELDS["label"], 0, lambda f: (plain(f.label), ""), from_width=WIDE + 20),

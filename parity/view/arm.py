@@ -70,7 +70,9 @@ class Figures:
     kinds: tuple[tuple[str, int], ...] = ()
     """(kind, corrupt completions)."""
     first_faults: Mapping[str, int] = field(default_factory=dict)
-    """Completions by the kind of their first fault; empty where an older parity compared."""
+    """Completions by the kind of their first fault, and findings of the run; empty where an older parity compared."""
+    of_run: Mapping[str, int] = field(default_factory=dict)
+    """Findings about the run as a whole, by kind; empty where an older parity compared."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class ArmView:
                 hits,
                 hits / self.total if self.total else 0.0,
                 *self._interval(hits),
-                first.get(kind, 0),
+                first.get(kind, 0) - self.of_run.get(kind, 0),
             )
             for kind, hits in self.figures.kinds
         )
@@ -280,7 +282,13 @@ class ArmView:
     def first_faults(self) -> Mapping[str, int]:
         """Completions by the kind of their first fault, the most frequent first; of an older parity, findings by
         kind."""
-        return {one.kind: one.first for one in self.kinds if one.first} or self.corrupt
+        found = {one.kind: one.first for one in self.kinds if one.first}
+        return found or ({} if self.of_run else self.corrupt)
+
+    @property
+    def of_run(self) -> Mapping[str, int]:
+        """Findings about the run as a whole, by kind: no completions."""
+        return self.figures.of_run
 
     @cached_property
     def follow_ups(self) -> Mapping[str, int]:

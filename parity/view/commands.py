@@ -271,7 +271,7 @@ def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return None
     longer = (step.number or 4) * limit
     what = message("next.longer", "run it with up to {tokens} output tokens for each request", tokens=longer)
-    return _made(step, arm, what, here.as_asked("--max-tokens", str(longer)))
+    return _made(step, arm, what, here.as_asked("--max-tokens", str(longer), without=("--max-tokens",)))
 
 
 def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -279,7 +279,7 @@ def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | Non
     if not isinstance(blocks, int) or blocks < 2:
         return None
     what = message("next.fewer_blocks", "run it with {blocks} KV blocks", blocks=blocks // 2)
-    return _made(step, arm, what, here.as_asked("--kv-blocks", str(blocks // 2)))
+    return _made(step, arm, what, here.as_asked("--kv-blocks", str(blocks // 2), without=("--kv-blocks",)))
 
 
 def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:

@@ -20,6 +20,7 @@ def figures_of(stats: Mapping[str, Json]) -> Figures:
         accepted=exercised.get("accepted_tokens"),
         kinds=tuple((kind, int(rate["completions"])) for kind, rate in (stats.get("rates") or {}).items()),
         first_faults=dict(stats.get("first_faults") or {}),
+        of_run=dict(stats.get("of_run") or {}),
     )
 
 

@@ -46,6 +46,11 @@ class RunLine:
         return tuple(arm.name for arm in self.arms if emulated(arm.backend, arm.environment))
 
     @property
+    def compared(self) -> bool:
+        """Is there an arm of which findings are known, if only that there are none?"""
+        return any(arm.status == "compared" for arm in self.arms)
+
+    @property
     def findings(self) -> int:
         return sum(self.counts.values()) + sum(self.planted.values())
 

@@ -11,7 +11,7 @@ from parity.errors import ParityError
 from parity.explain.located import Located, Locating
 from parity.files import is_file
 from parity.messages import Message, message
-from parity.pipeline.beneath import clean, look_beneath, unjudged, why_located
+from parity.pipeline.beneath import clean, look_beneath, of_drafter, unjudged, why_drafter, why_located
 from parity.records import Json, Key
 from parity.store import Store
 from parity.view.find import find_target
@@ -38,22 +38,35 @@ class ArmLocated:
         answers = [message("locate.at", "{key}: {why}", key=str(one.key), why=why_located(one)) for one in self.located]
         if not answers and found.judged:
             answers = [clean(found)]
-        return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found)]
+        return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found), *self._of_drafter()]
+
+    def _of_drafter(self) -> list[Message]:
+        drafter = self.locating.drafter
+        if drafter is None:
+            return []
+        own = [one for one in drafter.located if self.only in (None, one.key)]
+        said = [message("locate.at", "{key}: {why}", key=str(one.key), why=why_drafter(one)) for one in own]
+        return said or [of_drafter(drafter)] if self.only is None else said
 
     @property
     def msprobe(self) -> Message | None:
         return msprobe((one.module, one.type, one.step) for one in self.located)
 
     def to_json(self) -> dict[str, Json]:
-        found = self.locating
+        said: dict[str, Json] = {"arm": self.arm, "is_baseline": self.is_baseline, **self._json_of(self.locating)}
+        if self.locating.drafter is not None:
+            said["drafter"] = self._json_of(self.locating.drafter)
+        return said
+
+    def _json_of(self, found: Locating) -> dict[str, Json]:
         return {
-            "arm": self.arm,
-            "is_baseline": self.is_baseline,
             "tokens": found.tokens,
             "completions": found.completions,
             "judged": found.judged,
             "unpaired": dict(found.unpaired),
-            "located": [{**asdict(one), "key": one.key._asdict()} for one in self.located],
+            "located": [
+                {**asdict(one), "key": one.key._asdict()} for one in found.located if self.only in (None, one.key)
+            ],
             "noise": [asdict(one) for one in found.noise],
         }
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from parity.files import is_file, open_regular
-from parity.messages import Message, message
-from parity.store import ArmRow, RunRow
+from parity.messages import Message, message, verbatim
+from parity.store import ArmRow, RunRow, RunStatus
 
 CHUNK = 4 * 1024 * 1024
 """Bytes of a file counted at a time; the rest is counted at the next look."""
@@ -39,6 +39,8 @@ class ArmProgress:
     completions_per_second: float | None = None
     acceptance: float | None = None
     """Accepted over proposed draft tokens, between 0 and 1."""
+    at_work: bool = False
+    """Its engine starts or answers: it has a log or a capture, and has not ended."""
 
 
 class _Spec(msgspec.Struct):
@@ -68,6 +70,7 @@ class _Counted:
     rest: bytes = b""
     """Of a line that is being written."""
     records: int = 0
+    scores: int = 0
     tokens: int = 0
     accepted: int = 0
     drafted: int = 0
@@ -82,6 +85,7 @@ class _Counted:
                 one = _DECODER.decode(line)
             except (msgspec.DecodeError, RecursionError):  # the comparison says what is wrong with it
                 continue
+            self.scores += one.record == "score"
             if one.record == "completion":
                 self.tokens += len(one.token_ids)
                 if one.spec is not None:
@@ -124,15 +128,20 @@ class Progress:
                 found.append(ArmProgress(arm.name, done, total, arm.status, None, speed, None, rate))
                 continue
             capture = directory.capture(arm.name)
-            words = None if is_file(capture) else _before(is_file(directory.log(arm.name)))
+            answers, begun = is_file(capture), is_file(directory.log(arm.name))
+            words = None if answers else _before(begun)
             counted = self._read(capture)
             completions, tokens = counted.sampled()
             rate = counted.accepted / counted.drafted if counted.drafted else None
             done = min(max(0, counted.records - 1), total)  # a header comes first
-            found.append(ArmProgress(arm.name, done, total, "", words, tokens, completions, rate))
+            at_work = answers or begun
+            found.append(ArmProgress(arm.name, done, total, "", words, tokens, completions, rate, at_work))
         if directory is not None and is_file(directory.scores):
-            count = max(0, self._read(directory.scores).records - 1)
-            words = message("view.scores_so_far", "{count:,} so far", count=count)
+            count = self._read(directory.scores).scores
+            if run.status is RunStatus.RUNNING:
+                words = message("view.scores_so_far", "{count:,} so far", count=count)
+            else:
+                words = verbatim(f"{count:,}")
             found.append(ArmProgress("scores", 0, 0, words=words))
         return found
 

@@ -6,21 +6,29 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from parity.records import Json
+from parity.records import RUN, Json, Key, Kind
 from parity.store import ArmRow, RunRow
-from parity.store.browse import Browser, FaultLine
+from parity.store.browse import Browser, CompletionLine, FaultLine
 
 Place = tuple[str, str, int, int, str]
 """Arm, request, round, sample, kind."""
+
+_STEPS_SAID: Final = frozenset({"inside.clean", "inside.broken"})
+"""Said of an arm whose steps were read (pipeline/inside.py)."""
 
 
 class Change(StrEnum):
     NEW = "new"
     CHANGED = "changed"
     GONE = "gone"
+    UNASKED = "not_judged"
+    """The second run says nothing of that: no such arm, not compared, the completion is missing or nothing judges it,
+    or the engine's steps were not recorded, which a violation is seen in."""
     SAME = "same"
 
 
@@ -51,7 +59,7 @@ class TwoRuns(Struct, frozen=True):
     before: RunRow
     after: RunRow
     pairs: Sequence[Pair]
-    """What is new first, then what changed, what is gone, what stayed; near-ties are left out."""
+    """What is new first, then what changed, what is gone, what is not judged, what stayed; near-ties are left out."""
     settings: Sequence[Difference]
 
     def count(self, change: Change) -> int:
@@ -64,8 +72,16 @@ def two_runs(store: Browser, before: RunRow, after: RunRow) -> TwoRuns:
     arms = [store.arms(run.id) for run in (before, after)]
     alone = all(len(_candidates(of_run)) == 1 for of_run in arms)
     found = [_by_place(store.fault_lines(run.id), alone=alone) for run in (before, after)]
+    judged, asked = _judged(store, after, alone=alone), _with_steps(arms[1], alone=alone)
     pairs = [pair for place in dict.fromkeys([*found[1], *found[0]]) for pair in _pairs(*(one[place] for one in found))]
     order = list(Change)
+    pairs = [
+        replace(one, change=Change.UNASKED)
+        if one.change is Change.GONE
+        and (_completion(one.line, alone=alone) not in judged or not _asked(one.line, asked, alone=alone))
+        else one
+        for one in pairs
+    ]
     pairs.sort(key=lambda one: (order.index(one.change), -one.line.weight, one.line.id))
     settings = [_settings(run, of_run) for run, of_run in zip((before, after), arms, strict=True)]
     names = [
@@ -78,6 +94,30 @@ def two_runs(store: Browser, before: RunRow, after: RunRow) -> TwoRuns:
 
 def _candidates(arms: Sequence[ArmRow]) -> list[str]:
     return [arm.name for arm in arms if not arm.is_baseline]
+
+
+def _completion(line: FaultLine | CompletionLine, *, alone: bool) -> tuple[str, Key]:
+    return "" if alone else line.arm, line.key
+
+
+def _judged(store: Browser, run: RunRow, *, alone: bool) -> set[tuple[str, Key]]:
+    """The completions of which the run says whether they are right, and of each arm the run as a whole."""
+    lines = [one for one in store.completion_lines(run.id) if one.cls not in ("", "missing", "unjudged")]
+    found = {_completion(one, alone=alone) for one in lines}
+    return found | {(arm, Key(RUN, 0, 0)) for arm, _ in found}
+
+
+def _with_steps(arms: Sequence[ArmRow], *, alone: bool) -> set[str]:
+    """Arms in whose steps violations were looked for."""
+    return {
+        "" if alone else arm.name
+        for arm in arms
+        if not arm.is_baseline and any(one.id in _STEPS_SAID for one in (*arm.reasons, *arm.notes))
+    }
+
+
+def _asked(line: FaultLine, with_steps: set[str], *, alone: bool) -> bool:
+    return line.kind != Kind.VIOLATION or ("" if alone else line.arm) in with_steps
 
 
 def _by_place(lines: Sequence[FaultLine], *, alone: bool) -> defaultdict[Place, list[FaultLine]]:

@@ -64,8 +64,11 @@ def test_a_known_bug_is_known_next_week_although_prompts_and_places_are_others(t
         await person.until(lambda: "repetition" in person.row, "the loop")
         await person.press("B")
         await person.sees("The issue in which it is on file", "in all runs, repetition like it is known too", "period")
+        assert "▐ ▌ in all runs" in person.screen, "not chosen, without colours too"
         await person.type(LINK)
-        await person.press("tab", "space", "enter")
+        await person.press("tab", "space")
+        await person.sees("▐X▌ in all runs")
+        await person.press("enter")
         await person.told("more in all runs fit the rule")
         await person.press("q")
         await person.sees("runs in")
@@ -145,3 +148,23 @@ def test_the_inbox_empties_as_findings_are_decided_about(tmp_path: Path) -> None
         await person.sees("Nothing is new: every finding of every run has been decided about.")
 
     drive(database, empty)
+
+
+def test_after_a_decision_in_the_inbox_the_next_group_comes(tmp_path: Path) -> None:
+    database = later(tmp_path)
+
+    async def task(person: Person) -> None:
+        await person.press("i")
+        await person.sees("inbox", "1/")
+        lines = person.screen.splitlines()
+        at = next(number for number, line in enumerate(lines) if line.startswith(">"))
+        following = lines[at + 1].split()
+        await person.press("c")
+        await person.told("marked confirmed")
+        await person.until(
+            lambda: " ".join(lines[at].split()[1:]) not in squeezed(person.screen), "the inbox without it"
+        )
+        await person.settles()
+        assert person.row.split()[1:] == following
+
+    drive(database, task, size=(120, 40))

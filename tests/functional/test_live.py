@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import real_run
 from driving import Person, drive
+from msgspec.structs import replace
 
-from parity.store import Store
+from parity.language import render
+from parity.messages import verbatim
+from parity.pipeline.directory import RunDirectory
+from parity.store import RunStatus, Store
+from parity.store.browse import Browser
+from parity.view.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "pipeline"))
 
@@ -79,7 +87,11 @@ def test_a_run_that_is_killed_is_seen_as_interrupted(parity: Parity) -> None:
         await person.sees("running")
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
-        await person.sees("interrupted", "finish it with: parity run --resume")
+        await person.sees("interrupted", "finish it with: parity run --resume", "nothing was compared")
+        await person.press("w")
+        screen = await person.sees("interrupted", "nothing was compared", "log of fake/")
+        assert "so far" not in screen, "nothing goes on"
+        assert "to go" not in screen
 
     try:
         drive(parity.home / "parity.db", task)
@@ -89,3 +101,49 @@ def test_a_run_that_is_killed_is_seen_as_interrupted(parity: Parity) -> None:
             process.communicate(timeout=60)
     with Store.open(parity.home / "parity.db") as store:
         assert store.count_runs() == 1
+
+
+def test_scores_are_counted_and_the_arm_at_work_is_known(tmp_path: Path) -> None:
+    database = real_run.store_run(tmp_path, "bbbb", real_run.NEEDLE)
+    with Browser.open(database) as store:
+        run, arms, requests = store.run("bbbb"), store.arms("bbbb"), store.count_requests("bbbb")
+    directory = RunDirectory(tmp_path / "runs" / "bbbb")
+    count = directory.scores.read_text(encoding="utf-8").count('"record":"score"')
+    with directory.scores.open("a", encoding="utf-8") as file:
+        file.write('{"record":"footer"}\n')
+    last = Progress().look(run, arms, requests)[-1]
+    assert (last.arm, render(last.words or verbatim(""))) == ("scores", f"{count:,}"), "a footer is none"
+
+    directory.scores.unlink()
+    for arm in arms:
+        directory.capture(arm.name).unlink()
+    directory.log("cpu/mtp").parent.mkdir(exist_ok=True)
+    directory.log("cpu/mtp").write_text("loading\n", encoding="utf-8")
+    pending = [replace(arm, status="pending") for arm in arms]
+    found = Progress().look(replace(run, status=RunStatus.RUNNING), pending, requests)
+    assert [one.arm for one in found if one.at_work] == ["cpu/mtp"], "its engine starts"
+
+
+def test_a_run_that_has_ended_says_nothing_of_now(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("w")
+        screen = await person.sees("log of cpu/base", "There is no log of it")
+        assert "so far" not in screen
+        assert "yet" not in screen
+
+    drive(database, task)
+
+
+def test_nothing_is_counted_of_a_run_of_which_nothing_was_compared(database: Path) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute("UPDATE arms SET status = 'pending', verdict = NULL, counts = '{}'")
+        raw.execute("DELETE FROM findings")
+        raw.execute("UPDATE runs SET verdict = NULL, status = 'failed'")
+    raw.close()
+
+    async def task(person: Person) -> None:
+        screen = await person.sees("failed", "nothing was compared")
+        assert "no findings" not in screen
+        assert person.row.split()[4:6] == ["-", "-"], "found, new"
+
+    drive(database, task)

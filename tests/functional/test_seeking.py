@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from driving import Person, drive
 
 from parity.tui.screens.finding import FindingScreen
+from parity.view.completion import CompletionView
 
 
 def test_search_go_to_and_copy(database: Path) -> None:
@@ -61,5 +64,38 @@ def test_flowing_text_shows_gap_and_extent(database: Path) -> None:
         assert all(tokens._heat(at).underline for at in range(64, 69))
         assert not tokens._heat(70).underline
         assert tokens._heat(65).bgcolor is None
+
+    drive(database, task)
+
+
+def test_another_finding_of_the_same_completion_reads_and_aligns_nothing(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    read, aligned = CompletionView.read, CompletionView.aligned
+
+    def reading(*given: Any) -> CompletionView:
+        done.append("read")
+        return read(*given)
+
+    def aligning(view: CompletionView) -> CompletionView:
+        done.append("aligned")
+        return aligned(view)
+
+    monkeypatch.setattr(CompletionView, "read", reading)
+    monkeypatch.setattr(CompletionView, "aligned", aligning)
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "z")
+        await person.sees("/27 of 27")
+        await person.press("enter")
+        await person.sees("2 findings in this completion", "gap, nats")
+        await person.settles()
+        assert {"read", "aligned"} <= set(done)
+        done.clear()
+        before = person.row
+        await person.press("f")
+        await person.until(lambda: person.row != before, "the other finding")
+        assert done == []
 
     drive(database, task)

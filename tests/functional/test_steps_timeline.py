@@ -17,8 +17,10 @@ from parity.capture.steps import steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
+from parity.store.browse import Browser
 from parity.view.lanes import lanes_of
 from parity.view.timeline import timeline_of
+from parity.view.two_runs import Change, two_runs
 
 WORLD = World(21, rows=5, steps=120)
 WHOLE = WORLD.recorded()
@@ -141,3 +143,24 @@ def test_in_chinese(database: Path, request: pytest.FixtureRequest) -> None:
         assert "should be" not in screen
 
     drive(database, task, size=(120, 40))
+
+
+def test_a_violation_is_gone_only_where_the_later_run_recorded_its_steps(tmp_path: Path) -> None:
+    folder, database = tmp_path, tmp_path / "p.db"
+    for name in ("base", "mtp"):
+        write_capture(folder / f"{name}.jsonl", WORLD.capture(f"cpu/{name}", WHOLE))
+    ids = []
+    for steps in (STEPS, None, WHOLE):
+        steps_path(folder / "mtp.jsonl").unlink(missing_ok=True)
+        if steps is not None:
+            steps_path(folder / "mtp.jsonl").write_bytes(b"".join(steps_lines(steps)))
+        words = ["compare", str(folder / "base.jsonl"), str(folder / "mtp.jsonl"), "--db", str(database)]
+        CliRunner().invoke(cli, words)
+        with Browser.open(database) as store:
+            ids = [*ids, next(run.id for run in store.runs(limit=3) if run.id not in ids)]
+    with Browser.open(database) as store:
+        runs = [store.run(one) for one in ids]
+        later = [two_runs(store, runs[0], one) for one in runs[1:]]
+        before = len(store.fault_lines(ids[0]))
+    assert before
+    assert [(one.count(Change.UNASKED), one.count(Change.GONE)) for one in later] == [(before, 0), (0, before)]

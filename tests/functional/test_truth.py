@@ -17,6 +17,8 @@ from parity.cli.tui import _follow_ups
 from parity.store import ArmComparison, Store, TriageState, connection, triage
 from parity.store.browse import Browser
 from parity.tui.outside import Outside
+from parity.tui.screens.finding import FindingScreen
+from parity.view.completion import CompletionView
 
 RUN = "20261122-140000-eeee"
 
@@ -276,3 +278,55 @@ def test_completions_that_an_arm_lacks_are_listed(unjudged: Path) -> None:
         assert (counts["missing"], counts["unjudged"]) == (1, 2)
         assert len(lines) == len(store.completions(RUN, "cpu/base"))
         assert all(one.findings == 0 for one in lines)
+
+
+def test_keys_that_can_do_nothing_are_not_offered(unjudged: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("C lists them")
+        await person.until(lambda: " z " not in person.screen.splitlines()[-1], "the line of keys without near-ties")
+        keys = person.screen.splitlines()[-1]
+        for dead in ("Enter Open", "Filter", "Confirm", "Known", "Export"):
+            assert dead not in keys, "there is no finding"
+        assert "C Completions" in keys
+        await person.press("t", "c", "slash")
+        assert not person.app.screen.query_one("#search").has_class("open")
+        assert not [said for said in person.heard if "marked" in said]
+        await person.press("C", "enter")
+        await person.sees("This completion is missing")
+        assert "Confirm" not in person.screen.splitlines()[-1]
+
+    drive(unjudged, task, size=(200, 30))
+
+
+def test_keys_come_with_what_they_are_for(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("Enter Findings", "Space Select")
+        await person.press("slash", *"nosuch")
+        await person.no_longer_sees("Enter Findings")
+        assert "Search" in person.screen.splitlines()[-1]
+        await person.press("enter", "escape")
+        await person.sees("Enter Findings")
+        await person.press("enter")
+        await person.sees("c Confirm", "Enter Open")
+
+    drive(database, task, size=(200, 30))
+
+
+def test_while_tokens_are_read_nothing_else_is_said(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A completion that is aligned in a thread which does not end before the test does."""
+    monkeypatch.setattr(CompletionView, "long", property(lambda _: True))
+    monkeypatch.setattr(FindingScreen, "align", lambda *_: None)
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        screen = await person.sees("Reading and aligning the tokens")
+        assert "no scores" not in screen
+        assert "No logprobs" not in screen
+        for key in ("colon", "slash", "f"):
+            person.heard.clear()
+            await person.press(key)
+            assert await person.told("Reading and aligning")
+        assert isinstance(person.app.screen, FindingScreen), "no window asks for what cannot be found yet"
+
+    drive(database, task)

@@ -61,6 +61,25 @@ def test_what_is_new_changed_and_gone_and_which_settings_differ(tmp_path: Path) 
     drive(database, task, size=(100, 40))
 
 
+def test_what_a_run_does_not_judge_is_not_said_to_be_gone(tmp_path: Path) -> None:
+    database = later(tmp_path)
+    with sqlite3.connect(database) as raw:
+        of_last = "run = (SELECT max(number) FROM runs)"
+        arms = f"arm IN (SELECT id FROM arms WHERE {of_last})"
+        raw.execute(f"UPDATE completions SET class = 'unjudged' WHERE request = 'p6' AND {arms}")
+        raw.execute(f"DELETE FROM findings WHERE request = 'p6' AND {of_last}")
+    raw.close()
+
+    async def task(person: Person) -> None:
+        await person.press("space", "equals_sign")
+        await person.sees("1 gone", "1 not judged")
+        lines = person.screen.splitlines()
+        assert next(line for line in lines if " gone " in line and "p48" in line)
+        assert next(line for line in lines if " not judged " in line and "p6" in line)
+
+    drive(database, task, size=(100, 40))
+
+
 def test_the_list_of_runs_is_searched(database: Path) -> None:
     async def task(person: Person) -> None:
         await person.sees("bbbb")
@@ -75,3 +94,37 @@ def test_the_list_of_runs_is_searched(database: Path) -> None:
         await person.until(lambda: person.app.screen.table.total == 2, "both runs")  # type: ignore[attr-defined]
 
     drive(database, task)
+
+
+def test_runs_are_named_tagged_sorted_and_filtered(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("2 arms")
+        await person.press("n")
+        await person.sees("a name, and tags as #nightly")
+        await person.type("good")
+        await person.press("space", "number_sign", "w", "2", "6", "enter")
+        await person.told("named 20261121-110000-bbbb")
+        await person.sees("good #w26")
+        await person.press("s")
+        await person.sees("| by verdict")
+        await person.press("S", "slash")
+        await person.type("good")
+        await person.until(lambda: person.app.screen.table.total == 1, "the run of that name")  # type: ignore[attr-defined]
+        await person.press("enter", "escape", "f")
+        await person.sees("Show only", "w26")
+        await person.press("j", "space", "enter")
+        await person.sees("w26")
+        await person.until(lambda: person.app.screen.table.total == 1, "the run of that tag")  # type: ignore[attr-defined]
+
+    drive(database, task, size=(120, 40))
+
+
+def test_all_that_is_stored_of_a_run_can_be_read(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("acceptance", "tok/step")
+        await person.press("a")
+        await person.sees(
+            "About run 20261121-110000-bbbb", "Reasons", "made for the tests", "Command", "cpu/mtp", "Files"
+        )
+
+    drive(database, task, size=(120, 50))

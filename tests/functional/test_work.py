@@ -39,6 +39,19 @@ def test_a_look_at_the_finding_beside_the_list(database: Path) -> None:
     drive(database, task, size=(130, 44))
 
 
+def test_the_state_is_seen_beside_a_look(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6", "row_leak  cpu/mtp  p48", "state")
+        await person.press("c")
+        await person.told("marked confirmed")
+        await person.until(
+            lambda: "confirmed" in next(line for line in person.screen.splitlines() if "p48" in line), "the state"
+        )
+
+    drive(database, task, size=(120, 40))
+
+
 def test_no_look_where_there_is_no_room_for_it(database: Path) -> None:
     async def task(person: Person) -> None:
         await person.press("j", "enter")

@@ -21,6 +21,10 @@ from parity.view.two_runs import flat
 NAME = 26
 
 
+NONE = message("tui.no_findings", "no findings")
+NOT_COMPARED = message("tui.not_compared", "nothing was compared")
+
+
 def headline(line: RunLine) -> Text:
     """Two lines: which run it is, and what was found in it."""
     run, text = line.run, Text(no_wrap=False)
@@ -34,7 +38,7 @@ def headline(line: RunLine) -> Text:
         count=len(line.arms),
     )
     text.append(f"  {render(about)}  {called(line)}".rstrip() + "\n")
-    text.append(kinds_said(line.counts) or render(message("tui.no_findings", "no findings")))
+    text.append(kinds_said(line.counts) or render(NONE if line.compared else NOT_COMPARED))
     if line.others:
         said = message("tui.new_and_known", "{new:,} new, {known:,} known", new=line.new, known=line.known)
         text.append(f"  ({render(said)})")
@@ -76,10 +80,11 @@ def arms_table(line: RunLine) -> Text:
     text.append(" ".join(fit(render(name), width, right=right) for name, width, right in heads) + "\n", "bold")
     for arm in line.arms:
         baseline = render(message("tui.baseline", "baseline")) if arm.is_baseline else ""
+        found = sum(number for kind, number in arm.counts.items() if kind != Kind.NEAR_TIE)
         cells = (
             plain(arm.name),
             baseline or status_name(arm.verdict or arm.status),
-            "" if arm.is_baseline else f"{sum(n for kind, n in arm.counts.items() if kind != Kind.NEAR_TIE):,}",
+            f"{found:,}" if arm.status == "compared" else "",
             "" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}",
             "" if arm.acceptance_length is None else f"{arm.acceptance_length:.2f}",
             "" if arm.tokens_per_second is None else f"{arm.tokens_per_second:,.0f}",

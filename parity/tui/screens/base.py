@@ -34,6 +34,14 @@ class ParityScreen(Screen[None]):
         if not self._repaint_required and not self.parity.holding:
             super()._compositor_refresh()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Asked by Textual for each key: one that can do nothing now is none, and the line of keys leaves it out."""
+        return self.possible(action) if self.is_mounted else True
+
+    def possible(self, action: str) -> bool:
+        """Is there anything on the screen that this could be done with?"""
+        return True
+
     @property
     def parity(self) -> ParityApp:
         from parity.tui.app import ParityApp
@@ -45,6 +53,11 @@ class ParityScreen(Screen[None]):
     @property
     def store(self) -> Browser | None:
         return self.parity.store
+
+    @property
+    def reading(self) -> bool:
+        """Is what the keys are for not there yet? They wait for it."""
+        return False
 
     def reload(self) -> None:
         """Read again what is shown."""

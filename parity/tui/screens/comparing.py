@@ -30,6 +30,7 @@ _WORDS: Final = {
     Change.NEW: (message("tui.change.new", "new"), "corrupt"),
     Change.CHANGED: (message("tui.change.changed", "changed"), "warning"),
     Change.GONE: (message("tui.change.gone", "gone"), "good"),
+    Change.UNASKED: (message("tui.change.unasked", "not judged"), "warning"),
     Change.SAME: (message("tui.change.same", "same"), "dim"),
 }
 
@@ -48,7 +49,7 @@ def _token(pair: Pair) -> tuple[str, str]:
 
 
 COLUMNS: list[Column[Pair]] = [
-    Column(message("tui.column.change", "change"), 8, _change),
+    Column(message("tui.column.change", "change"), 10, _change),
     Column(FIELDS["kind"], 17, lambda one: (plain(one.line.kind), "")),
     Column(FIELDS["request"], 0, lambda one: (place(one.line.key), ""), least=9, middle=True),
     Column(FIELDS["arm"], 0, lambda one: (plain(one.line.arm), ""), least=12, middle=True),
@@ -91,6 +92,10 @@ class ComparingScreen(ListScreen[Pair]):
         self.set_text("#title", render(title))
         self._draw()
         self.load()
+
+    @property
+    def reading(self) -> bool:
+        return self.found is None
 
     def reload(self) -> None:
         self.load()

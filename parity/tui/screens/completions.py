@@ -118,6 +118,10 @@ class CompletionsScreen(SearchedScreen[CompletionLine]):
         self._draw()
         self.load()
 
+    @property
+    def reading(self) -> bool:
+        return self.lines is None
+
     def reload(self) -> None:
         store = self.store
         if store is not None:

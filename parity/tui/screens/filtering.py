@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import Final
 
 from textual.widgets import Input
 
@@ -20,6 +21,10 @@ MANY = 100_000
 """Findings that an index walks through in some 20 ms."""
 
 
+SIFTING: Final = frozenset({"search", "filter", "sort", "reverse", "near_ties", "follow_ups", "groups"})
+"""What is done with a list, and needs one."""
+
+
 class FilteringScreen(SearchedScreen[FindingRow], PreviewingScreen):
     """What passes is read anew by `refresh_rows`, wherever the filter or the order changes."""
 
@@ -27,6 +32,11 @@ class FilteringScreen(SearchedScreen[FindingRow], PreviewingScreen):
         super().__init__(run)
         self.facets: list[Facet] | None = None
         """What there is to filter by; None before it was counted."""
+
+    of_a_row = frozenset({"open", "select", "select_range", "select_all", "next_new"})
+
+    def possible(self, action: str) -> bool:
+        return (self.facets != [] or action not in SIFTING) and super().possible(action)
 
     @abstractmethod
     def refresh_rows(self, *, cursor: int | None = None, stay_on: FindingRow | None = None) -> None:

@@ -22,7 +22,8 @@ from parity.tui.names import class_said
 from parity.tui.screens import lanes, logprobs_panel, panels, triage_panel
 from parity.tui.screens.finding_said import title, why
 from parity.tui.screens.panels import PANELS
-from parity.tui.screens.visiting import READING, VisitingScreen
+from parity.tui.screens.seeking import READING
+from parity.tui.screens.visiting import VisitingScreen
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.paneltext import Palette, PanelText
 from parity.tui.widgets.sides import Content

@@ -13,7 +13,7 @@ from parity.store import FindingRow
 from parity.tui.drawing import Drawing
 from parity.tui.format import nats, plain
 from parity.tui.names import FIELDS, severity_name, state_name
-from parity.tui.screens.visiting import READING
+from parity.tui.screens.seeking import READING
 from parity.tui.view import place
 
 NO_FINDING = message("tui.no_finding", "no finding")

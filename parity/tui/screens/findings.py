@@ -238,6 +238,7 @@ class FindingsScreen(FilteringScreen):
 
     def _facets_are(self, facets: list[Facet]) -> None:
         self.facets = facets
+        self.refresh_bindings()
         self._say_run()
         total = self.parity.attempt(self._count, self.total)
         if total != self.total:

@@ -54,6 +54,7 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
     BINDINGS: ClassVar[list[Any]] = [*bindings(GROUP_KEYS)]
     AUTO_FOCUS = "#table"
     group = "groups"
+    of_a_row = frozenset({"open", "next_new"})
     columns: ClassVar[Sequence[Column[Group]]] = COLUMNS
 
     def __init__(self, run: RunRow, view: View) -> None:
@@ -86,6 +87,10 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
         ids = store.finding_ids(self.run.id, self.view.filter())
         return ids[:MOST], max(0, len(ids) - MOST)
 
+    @property
+    def reading(self) -> bool:
+        return self.groups is None
+
     def reload(self) -> None:
         self.load()
 
@@ -101,15 +106,17 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
         self.parity.hand_over(self, self._groups_are, found, beyond)
 
     def _groups_are(self, found: Sequence[Group], beyond: int) -> None:
+        """The cursor stays on its group: one that was decided about leaves the inbox, and those below move up."""
+        here = self.table.current
         self.groups, self.beyond = found, beyond
-        self._draw()
+        self._draw(next((at for at, one in enumerate(found) if here is not None and one.alike == here.alike), None))
 
     def _fetch(self, offset: int, limit: int) -> Sequence[Group]:
         return (self.groups or ())[offset : offset + limit]
 
-    def _draw(self) -> None:
+    def _draw(self, cursor: int | None = None) -> None:
         found = self.groups or ()
-        self.table.show(len(found))
+        self.table.show(len(found), cursor=cursor)
         self.table.display = bool(found)
         self.query_one("#empty").display = not found
         if self.groups is None:

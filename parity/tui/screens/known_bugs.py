@@ -48,6 +48,7 @@ class KnownBugsScreen(ListScreen[RuleUse]):
     BINDINGS: ClassVar[list[Any]] = [*bindings(KNOWN_BUGS)]
     AUTO_FOCUS = "#table"
     group = "known_bugs"
+    of_a_row = frozenset({"open", "copy_link", "delete"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +65,10 @@ class KnownBugsScreen(ListScreen[RuleUse]):
         self.set_text("#title", render(message("tui.known_bugs", "known bugs: rules that hold in every run")))
         self._draw()
         self.load()
+
+    @property
+    def reading(self) -> bool:
+        return self.rules is None
 
     def reload(self) -> None:
         self.load()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rich.segment import Segment
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
+from textual.strip import Strip
 from textual.widgets import Input, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
@@ -21,6 +23,18 @@ from parity.view.known import Offer, rule_of
 
 LATER = -1
 """The value of the line that makes it a rule."""
+
+
+class Choices(SelectionList[int]):
+    """Lines to choose. Textual draws an X in each and tells those that are chosen by its colour alone."""
+
+    def render_line(self, y: int) -> Strip:
+        strip = super().render_line(y)
+        at = self.scroll_offset.y + y
+        if at >= self.option_count or self.get_option_at_index(at).value in self.selected:
+            return strip
+        left, inner, *rest = strip
+        return Strip([left, Segment(" " * len(inner.text), inner.style), *rest])
 
 
 class KnownBug(Dialog[tuple[str, Rule | None]]):
@@ -43,7 +57,7 @@ class KnownBug(Dialog[tuple[str, Rule | None]]):
             yield heading(self.said)
             yield Static(Text(render(message("tui.known_link", "The issue in which it is on file"))))
             yield Input(plain(self.link), id="link")
-            yield SelectionList[int](
+            yield Choices(
                 Selection(Text(render(later), "bold"), LATER, False, id="later"),
                 *(Selection(Text(f"  {plain(render(one.said))}"), at, one.usual) for at, one in enumerate(self.offers)),
                 id="parts",
@@ -54,7 +68,7 @@ class KnownBug(Dialog[tuple[str, Rule | None]]):
         self.query_one("#link", Input).focus()
 
     def action_cursor(self, step: int) -> None:
-        parts = self.query_one("#parts", SelectionList)
+        parts = self.query_one("#parts", Choices)
         if step > 0:
             parts.action_cursor_down()
         else:
@@ -62,7 +76,7 @@ class KnownBug(Dialog[tuple[str, Rule | None]]):
 
     def action_save(self) -> None:
         link = self.query_one("#link", Input).value.strip()
-        chosen = set(self.query_one("#parts", SelectionList).selected)
+        chosen = set(self.query_one("#parts", Choices).selected)
         rule = None
         if LATER in chosen:
             rule = rule_of(self.kind, link, [one for at, one in enumerate(self.offers) if at in chosen])

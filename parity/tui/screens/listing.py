@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from textual.widgets import Input
 
@@ -14,6 +14,12 @@ Line = TypeVar("Line")
 
 class ListScreen(ParityScreen, Generic[Line]):
     """`Line`: what a row of the table is."""
+
+    of_a_row: ClassVar[frozenset[str]] = frozenset({"open"})
+    """What is done with the row under the cursor."""
+
+    def possible(self, action: str) -> bool:
+        return (action not in self.of_a_row or bool(self.table.total)) and super().possible(action)
 
     @property
     def table(self) -> VirtualTable[Line]:

@@ -10,12 +10,13 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from parity.language import render
-from parity.messages import message
+from parity.messages import Message, message
 from parity.store import ArmRow, FindingRow, KindCount, RunRow, RunStatus
 from parity.tui.bindings import APP, LIVE
 from parity.tui.command import bindings
 from parity.tui.format import plain
 from parity.tui.progress import drawn, times
+from parity.tui.screens import about
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.completions import CompletionsScreen
 from parity.tui.screens.findings import FindingsScreen
@@ -44,6 +45,11 @@ class LiveScreen(ParityScreen):
         self.log_of: str | None = None
         """The arm whose log is shown; None: the one at work."""
 
+    @property
+    def at_work(self) -> bool:
+        """Is there a process that works on it?"""
+        return actual_status(self.run) == RunStatus.RUNNING
+
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
         yield Static(id="arms")
@@ -69,22 +75,27 @@ class LiveScreen(ParityScreen):
         no_rows: list[FindingRow] = []
         counts = self.parity.attempt(lambda: store.counts_by_kind(self.run.id), no_counts)
         rows = self.parity.attempt(lambda: store.page_findings(self.run.id, limit=WORST), no_rows) if counts else []
-        self.set_text("#found", _found(counts, rows))
+        self.set_text("#found", _found(counts, rows) if counts else render(self._none()))
         self.tick()
+
+    def _none(self) -> Message:
+        if self.at_work:
+            return message(
+                "tui.none_compared", "Nothing was found yet: arms are compared once all have run and are scored."
+            )
+        return about.NONE if any(arm.status == "compared" for arm in self.arms) else about.NOT_COMPARED
 
     def tick(self) -> None:
         if not self.is_mounted or self.app.screen is not self:
             return
         status = self.run.verdict or actual_status(self.run)
         found = self.progress.look(self.run, self.arms, self.requests)
-        at_work = self.run.status is RunStatus.RUNNING
-        said = times(self.run, found) if at_work else ""
+        said = times(self.run, found) if self.at_work else ""
         self.set_text(
             "#title", Text.assemble(badge(status), f"  {plain(self.run.id)}  {plain(self.run.model)}  {said}")
         )
         self.set_text("#arms", drawn(found))
-        arm = self.log_of or next((one.arm for one in reversed(found) if one.done and not one.status), None)
-        arm = arm or next((one.name for one in self.arms if one.status == "pending"), self.run.baseline)
+        arm = self.log_of or next((one.arm for one in reversed(found) if one.at_work), self.run.baseline)
         self._show_log(arm)
 
     def _show_log(self, arm: str) -> None:
@@ -93,7 +104,12 @@ class LiveScreen(ParityScreen):
         lines = log_tail(self.run, arm, LOG_LINES)
         self.set_text("#log-title", render(message("tui.log_of", "log of {arm}", arm=plain(arm))))
         text = "\n".join(plain(line) for line in lines)
-        self.set_text("#log-text", text or render(message("tui.no_log", "It has written nothing yet.")))
+        none = (
+            message("tui.no_log", "It has written nothing yet.")
+            if self.at_work
+            else message("tui.no_log_left", "There is no log of it.")
+        )
+        self.set_text("#log-text", text or render(none))
         if at_end:
             self.call_after_refresh(scroll.scroll_end, animate=False)
 
@@ -128,10 +144,6 @@ class LiveScreen(ParityScreen):
 
 def _found(counts: list[KindCount], rows: list[FindingRow]) -> Text:
     """Counts by kind, and the worst."""
-    if not counts:
-        return Text(
-            render(message("tui.none_compared", "Nothing was found yet: an arm is compared when it has ended."))
-        )
     text = Text(", ".join(f"{one.findings:,} {plain(one.kind)}" for one in counts) + "\n", "bold")
     for row in rows:
         text.append(f"  {plain(row.kind)}  {plain(row.arm)}  {place(row.key)}  {plain(render(row.why))}\n")

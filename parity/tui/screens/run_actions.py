@@ -17,6 +17,22 @@ from parity.view.lines import RunLine
 class RunActions(SearchedScreen[RunLine]):
     """The list of runs, as far as one run is concerned."""
 
+    of_a_row = frozenset(
+        {
+            "open",
+            "copy_command",
+            "start",
+            "select",
+            "compare",
+            "inbox",
+            "about",
+            "watch",
+            "name",
+            "completions",
+            "delete",
+        }
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self.marked: RunRow | None = None

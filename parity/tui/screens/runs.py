@@ -22,6 +22,7 @@ from parity.tui.progress import drawn, times
 from parity.tui.run_columns import COLUMNS
 from parity.tui.screens import about
 from parity.tui.screens.dialogs import ChooseFilter, Reading
+from parity.tui.screens.filtering import SIFTING
 from parity.tui.screens.findings import FindingsScreen
 from parity.tui.screens.run_actions import RunActions
 from parity.tui.widgets.keybar import KeyBar
@@ -83,6 +84,10 @@ class RunsScreen(RunActions):
         self.query_one("#detail").display = False
 
     # ------------------------------------------------------------------ data
+
+    @property
+    def reading(self) -> bool:
+        return self.store is None and self.parity.not_opened is None
 
     def reload(self) -> None:
         if self.store is None:
@@ -203,6 +208,10 @@ class RunsScreen(RunActions):
         from parity.tui.screens.known_bugs import KnownBugsScreen
 
         self.app.push_screen(KnownBugsScreen())
+
+    def possible(self, action: str) -> bool:
+        some = bool(self.table.total) or self.where != RunFilter()
+        return (some or action not in SIFTING) and super().possible(action)
 
     # ------------------------------------------------------------------ searching, filtering, sorting
 

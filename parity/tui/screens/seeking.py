@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+READING = message("tui.reading_tokens", "Reading and aligning the tokens …")
+
+
 class SeekingScreen(TriageScreen):
     """A screen with tokens: `drawing` is what they are."""
 
@@ -35,6 +38,9 @@ class SeekingScreen(TriageScreen):
         return self.query_one(TokenView)
 
     def action_seek(self) -> None:
+        if self.drawing is None:
+            self.tell(READING)
+            return
         heading = message("tui.seek", "Search in both sides")
         detail = render(message("tui.seek.what", "text, or #1234 for a token id; the same again goes on to the next"))
 
@@ -59,6 +65,10 @@ class SeekingScreen(TriageScreen):
         self.tell(message("tui.hit", "{at:,} of {count:,}", at=at, count=len(rows)))
 
     def action_go_to(self) -> None:
+        if self.drawing is None:
+            self.tell(READING)
+            return
+
         def answered(text: str | None) -> None:
             if text and text.isdecimal() and self.drawing is not None:
                 self.tokens.go(self.drawing.view.alignment.row_of(int(text)), middle=True)

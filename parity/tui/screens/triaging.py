@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from parity.tui.screens.triage_dialog import EditTriage
 from parity.tui.view import place
 from parity.view.known import offers
 
+OF_A_FINDING: Final = frozenset({"mark", "triage", "report", "known", "original", "duplicate", "export"})
 EXPORT_SCHEMA = "parity.findings/1"
 
 
@@ -30,6 +31,9 @@ class TriageScreen(ParityScreen):
 
     BINDINGS: ClassVar[list[Any]] = []
     run: RunRow
+
+    def possible(self, action: str) -> bool:
+        return (action not in OF_A_FINDING or self.current() is not None) and super().possible(action)
 
     @property
     def scope(self) -> str | None:

@@ -9,11 +9,10 @@ from parity.messages import message
 from parity.records import Key
 from parity.store import FindingRow, RunRow
 from parity.tui.drawing import Drawing
-from parity.tui.screens.seeking import SeekingScreen
+from parity.tui.screens.seeking import READING, SeekingScreen
 from parity.tui.stop import Stop
 from parity.view.completion import CompletionView
 
-READING = message("tui.reading_tokens", "Reading and aligning the tokens …")
 Step = Callable[[int], Stop | None]
 
 
@@ -47,6 +46,7 @@ class VisitingScreen(SeekingScreen):
         same = (arm, key) == (self.arm, self.key)
         self.arm, self.key, self.finding = arm, key, finding
         self.arrive(same=same)
+        self.refresh_bindings()
 
     def action_step(self, by: int) -> None:
         stop = self.list_step(by) if self.list_step else None

@@ -16,7 +16,8 @@ from parity.tui.command import Command
 
 
 class KeyBar(Widget):
-    """`commands` in order of worth; `last` are shown whatever the width. A click does what the key does."""
+    """`commands` in order of worth, those that can do something; `last` are shown whatever the width. A click does what
+    the key does."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"keybar--key", "keybar--label"}
 
@@ -29,6 +30,14 @@ class KeyBar(Widget):
         super().__init__()
         self.commands = [command for command in commands if command.footer is not None]
         self.last = [command for command in last if command.footer is not None]
+        self._drawn: list[Command] = []
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, lambda _: self._look())
+
+    def _look(self) -> None:
+        if [command for _, _, command in self._placed()] != self._drawn:
+            self.refresh()
 
     def _placed(self) -> list[tuple[int, int, Command]]:
         """(first column, end, command) of what fits."""
@@ -39,6 +48,8 @@ class KeyBar(Widget):
         room = self.size.width - sum(map(width, self.last))
         shown: list[Command] = []
         for command in self.commands:
+            if not self.screen.check_action(command.action.split("(")[0], ()):
+                continue
             if width(command) > room:
                 break
             room -= width(command)
@@ -52,7 +63,8 @@ class KeyBar(Widget):
     def render(self) -> Text:
         key, label = (self.get_component_rich_style(f"keybar--{name}") for name in ("key", "label"))
         text = Text(no_wrap=True, overflow="crop", style=label)
-        for _, _, command in self._placed():
+        self._drawn = [command for _, _, command in self._placed()]
+        for command in self._drawn:
             text.append(f" {command.first_key}", style=key)
             text.append(f" {label_of(command)} ")
         return text

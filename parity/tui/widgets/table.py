@@ -97,7 +97,9 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
     def show(self, total: int, *, cursor: int | None = None) -> None:
         """Forget what was fetched; there are `total` rows now."""
         self._pages.clear()
-        self.total = max(0, total)
+        before, self.total = self.total, max(0, total)
+        if bool(before) != bool(self.total):
+            self.screen.refresh_bindings()  # there is something now that keys can do, or nothing any more
         if cursor is not None:
             self.cursor = cursor
         self.cursor = min(max(0, self.cursor), max(0, self.total - 1))

@@ -14,7 +14,7 @@ import pytest
 from store_data import REQUESTS, make_finding, store_run
 
 from parity.errors import ParityError
-from parity.store import Store, connection
+from parity.store import Store, TriageState, connection
 
 
 def test_a_newer_schema(path: Path) -> None:
@@ -36,6 +36,23 @@ def test_somebody_elses_database(path: Path) -> None:
         Store.open(path)
     with sqlite3.connect(path) as raw:
         assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["dogs"]
+
+
+def test_what_is_decided_after_another_program_closed_the_store_is_kept(path: Path) -> None:
+    """The last one to close a database deletes its log: no other is that while this process has it open twice."""
+    script = (
+        "import sqlite3, sys; conn = sqlite3.connect(sys.argv[1]); conn.execute('SELECT * FROM runs'); conn.close()"
+    )
+    with Store.open(path) as first:
+        store_run(first, "r1", [make_finding(1)])
+        with Store.open(path) as second:
+            subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+            (row,) = second.page_findings("r1", limit=-1)
+            second.amend([row.fingerprint], run="r1", state=TriageState.CONFIRMED)
+            asked = "SELECT state FROM triage"
+            script = f"import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute({asked!r}).fetchall())"
+            said = subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == "[('confirmed',)]"
 
 
 def test_not_a_database(path: Path) -> None:

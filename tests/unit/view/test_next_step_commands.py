@@ -193,6 +193,15 @@ def test_a_step_of_a_later_version_is_left_out() -> None:
     assert NextStep.from_json(step.to_json()) == step
 
 
+def test_an_option_that_is_raised_stands_once(tmp_path: Path) -> None:
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate(arms())]
+    result = replace(compare(*sides), next_steps=(NextStep(Step.LONGER, "x", 4),))
+    view = of_captures(sides, {"cpu/mtp": result})
+    asked = "parity run --backends cpu --max-tokens 32 --record"
+    (one,) = next_commands(replace(view, run=replace(view.run, command=asked, sampling={"max_tokens": 32})))
+    assert one.text == "parity run --backends cpu --record --max-tokens 128"
+
+
 def test_a_run_that_an_earlier_parity_stored_has_a_command_too(tmp_path: Path) -> None:
     sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate(arms())]
     result = replace(compare(*sides), next_steps=())
