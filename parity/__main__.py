@@ -16,8 +16,9 @@ def entry() -> None:
     """The console script."""
     try:
         # Modules, captures and findings are many objects that stay: looking through them for cycles at every 700 new
-        # ones takes a tenth of the time of a command, and begins with the first imports.
-        gc.set_threshold(50_000, 20, 20)
+        # ones takes a tenth of the time of a command, and begins with the first imports. A small command makes fewer
+        # than these, and looks through nothing.
+        gc.set_threshold(200_000, 20, 20)
         _open_streams()
         from parity.cli.main import entry as run
 

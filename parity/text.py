@@ -11,11 +11,12 @@ _NAMED: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 # C0 and C1 controls (escape sequences begin with one), bidirectional controls (which reorder what is
 # shown, CVE-2021-42574), zero-width and other invisible formatting, lone surrogates, private use,
 # line and paragraph separators, Unicode tags.
-_UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+_RANGES: Final = (
+    "\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\ufff0-\ufffb"
-    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
 )
+_UNSAFE: Final = re.compile(f"[\x00-\x0a{_RANGES}]")
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -42,12 +43,11 @@ def in_escapes(document: str) -> str:
     """A JSON document in which what `visible` would escape stands as JSON's own escapes: the same value."""
 
     def escape(match: re.Match[str]) -> str:
-        if match.group() == "\n":  # between values; inside a string JSON has escaped it already
-            return "\n"
         units = match.group().encode("utf-16-be", "surrogatepass")
         return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
-    return _UNSAFE.sub(escape, document)
+    # "\n" stands between values; inside a string JSON has escaped it already.
+    return re.sub(f"[\x00-\x09{_RANGES}]", escape, document)
 
 
 def cell_width(text: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 import shlex
@@ -13,6 +15,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from jsonschema.validators import validator_for
 
 from parity.cli.main import cli
 from parity.report.policy import parse_policy
@@ -116,6 +119,40 @@ def test_the_action_is_one_that_github_reads() -> None:
     assert used == set(ACTION["inputs"])
     ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
     assert {name.split(".")[1] for one in ACTION["outputs"].values() for name in [one["value"].strip("${} ")]} <= ids
+
+
+def violations(schema: str, document: Any) -> list[str]:
+    """What breaks a public schema (`tests/data/ci_schemas.json.gz`: SchemaStore's, Apache-2.0, and GitLab's, MIT, as
+    check-jsonschema 0.39.0 carries them)."""
+    given = json.loads(gzip.decompress((ROOT / "tests" / "data" / "ci_schemas.json.gz").read_bytes()))[schema]
+    if True in document:  # YAML 1.1 reads the key `on` as a truth
+        document = {("on" if name is True else name): value for name, value in document.items()}
+    return [f"{error.json_path}: {error.message}" for error in validator_for(given)(given).iter_errors(document)]
+
+
+PUBLISHED: list[tuple[str, str, Any]] = [
+    ("github-actions", "action.yml", ACTION),
+    *(("gitlab-ci", f"templates/parity.yml, document {at}", one) for at, one in enumerate(TEMPLATE)),
+    ("github-workflows", "docs/ci.md, github", yaml.safe_load(example("github"))),
+    ("gitlab-ci", "docs/ci.md, gitlab", yaml.safe_load(example("gitlab"))),
+    *(
+        ("github-workflows", path.name, yaml.safe_load(path.read_text(encoding="utf-8")))
+        for path in sorted(
+            [*(ROOT / ".github" / "workflows").glob("*.yml"), *(ROOT / "docs" / "workflows").glob("*.yml")]
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "name", "document"), PUBLISHED, ids=[name for _, name, _ in PUBLISHED])
+def test_what_ci_reads_keeps_to_its_public_schema(schema: str, name: str, document: Any) -> None:
+    assert violations(schema, document) == []
+
+
+def test_the_schemas_see_a_mistake() -> None:
+    assert violations("github-actions", {**ACTION, "runs": {"using": "composite"}})
+    assert violations("gitlab-ci", {"parity": {**TEMPLATE[-1]["parity"], "script": 3}})
+    assert violations("github-workflows", {"on": "push", "jobs": {"a": {"steps": []}}})
 
 
 def _filled(line: str) -> str:

@@ -98,3 +98,17 @@ def test_chinese_keeps_to_the_glossary() -> None:
         if word in line
     ]
     assert not found, "\n".join(found)
+
+
+def test_chinese_paragraphs_are_one_line() -> None:
+    """A browser shows a line break between two characters as a blank."""
+    wide = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+    broken, before, code = [], "", False
+    for name, number, line in chinese():
+        if not name.endswith(".md"):
+            continue
+        code ^= line.startswith("```")
+        if not code and number > 1 and re.search(wide + "$", before) and re.match(r"\s*" + wide, line):
+            broken.append(f"{name}:{number}: {line}")
+        before = line
+    assert not broken, "\n".join(broken)

@@ -14,6 +14,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
@@ -25,6 +26,7 @@ from parity.report.terminal import print_summary
 from parity.run import load_backend
 from parity.store import Store
 from parity.view import RunView, of_captures, of_store
+from parity.view import run as shown
 
 WIDTH = 92
 
@@ -66,7 +68,8 @@ def of_files(baseline: str, candidate: str, scores: str) -> tuple[str, RunView]:
 
 def draw(command: str, view: RunView, path: Path) -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
-    print_summary(console, view, brief=True)
+    with patch.object(shown, "EXAMPLES", 1):  # the README is to be short
+        print_summary(console, view, brief=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A fixed id: the same run gives the same file.
     text = console.export_svg(title=f"$ {command}", theme=THEME, unique_id=f"parity-{path.stem}")

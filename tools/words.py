@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = {"docs/command-line.md", "docs/engine-contract.md"}
-MADE = re.compile(r"<!-- (catalogue|table): .*?<!-- end of \1 -->", re.DOTALL)
+MADE = re.compile(r"<!-- (?:(catalogue|table): .*?<!-- end of \1|make bench -->.*?<!-- /make bench) -->", re.DOTALL)
 """What a tool writes into a page."""
 NOT_KEPT = {"docs/messages.md", "docs/thresholds.md"}
 LONG = 20

@@ -13,7 +13,7 @@ from parity.cli.searching import SearchOptions, search_options
 from parity.cli.shared import Names
 from parity.errors import ExitCode, ParityError
 from parity.language import render
-from parity.messages import joined, message
+from parity.messages import Message, joined, message
 
 if TYPE_CHECKING:
     from parity.comparator import Suspect
@@ -87,8 +87,8 @@ def settings(
 
 
 @bisect.command()
-@click.argument("good")
-@click.argument("bad")
+@click.argument("older")
+@click.argument("newer")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="The case to ask with: a plan that fails.")
 @click.option("--run", "run_id", help="The case of this run instead. [default: the newest run]")
 @click.option("--arm", help="The arm that fails. [default: the candidate, or the first with corrupt findings]")
@@ -96,8 +96,8 @@ def settings(
 @click.option("--fixed-baseline", is_flag=True, help="Leave the baseline on its own version.")
 @search_options
 def versions(
-    good: str,
-    bad: str,
+    older: str,
+    newer: str,
     plan_file: Path | None,
     run_id: str | None,
     arm: str | None,
@@ -105,7 +105,7 @@ def versions(
     fixed_baseline: bool,
     options: SearchOptions,
 ) -> int:
-    """Find the first engine version that fails, between GOOD and BAD.
+    """Find the engine version, between OLDER and NEWER, that broke a case or mended it.
 
     Both arms move from version to version. Environments that are missing are built, which takes minutes and
     gigabytes each. Interrupted, the same command goes on. Exit code 0 when one version was named, 4 when not.
@@ -116,7 +116,7 @@ def versions(
 
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, run_id, plan_file, arm), options)
-    listed = between(named or _known_versions(subject.arm.backend), good, bad)
+    listed = between(named or _known_versions(subject.arm.backend), older, newer)
     directory = options.out or subject.directory(f"versions {fixed_baseline}")
     goal = _goal(subject, options)
     say(
@@ -271,30 +271,7 @@ def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None
                     shots=step.shots,
                 )
             )
-    if found.named:
-        lines.append(
-            message(
-                "cli.first_bad_version",
-                "first bad version: {bad} (the last good one is {good})",
-                bad=found.bad,
-                good=found.good,
-            )
-        )
-    else:
-        why = (
-            message("bisect.time_spent", "the time was spent")
-            if found.out_of_time
-            else message("bisect.untried", "those in between cannot be tried")
-        )
-        lines.append(
-            message(
-                "bisect.after",
-                "first bad version: after {good}, one of {versions}: {why}",
-                good=found.good,
-                versions=[*found.untried, found.bad],
-                why=why,
-            )
-        )
+    lines.append(_change(found))
     answers = len([step for step in found.steps if not step.why])
     lines.append(
         message(
@@ -312,3 +289,41 @@ def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None
     )
     for line in lines:
         out.print(Text(visible(render(line))))
+
+
+def _change(found: FirstBad) -> Message:
+    """Between which versions the answer changes."""
+    if found.named:
+        if found.mended:
+            return message(
+                "bisect.first_good_version",
+                "first good version: {good} (the last bad one is {bad})",
+                good=found.good,
+                bad=found.bad,
+            )
+        return message(
+            "cli.first_bad_version",
+            "first bad version: {bad} (the last good one is {good})",
+            bad=found.bad,
+            good=found.good,
+        )
+    why = (
+        message("bisect.time_spent", "the time was spent")
+        if found.out_of_time
+        else message("bisect.untried", "those in between cannot be tried")
+    )
+    if found.mended:
+        return message(
+            "bisect.good_after",
+            "first good version: after {bad}, one of {versions}: {why}",
+            bad=found.bad,
+            versions=[*found.untried, found.good],
+            why=why,
+        )
+    return message(
+        "bisect.after",
+        "first bad version: after {good}, one of {versions}: {why}",
+        good=found.good,
+        versions=[*found.untried, found.bad],
+        why=why,
+    )

@@ -106,8 +106,8 @@ def compare(
     store = save or db is not None
     run_id = judgement = name = None
     if store or policy is not None or sides.baseline.header.arm != sides.candidate.header.arm:
-        plan = plan_of_captures(sides.baseline, [sides.candidate], model)
-        name = plan_hash(plan, sampling=sides.baseline.header.sampling)
+        sampling = sides.baseline.header.sampling
+        name = plan_hash(plan_of_captures(sides.baseline, [sides.candidate], model), sampling=sampling)
         if store:
             with Store.open(db) as database:
                 run_id = save_comparison(

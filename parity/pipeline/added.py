@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from parity.comparator import Comparison
+from parity.comparator.conclude.conclude import counted_anew
 from parity.comparator.population.rates import recounted
 from parity.comparator.types import CompletionClass
 from parity.messages import Message
@@ -24,13 +25,14 @@ def with_findings(
     every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
     corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
     classes = {**comparison.classes, **corrupt}
+    stats = recounted(comparison.stats, classes, every) if findings else comparison.stats
     return replace(
         comparison,
         verdict=verdict,
-        reasons=tuple(reasons),
+        reasons=counted_anew(reasons, every, stats) if findings else tuple(reasons),
         notes=tuple(notes),
         findings=every,
         classes=classes,
-        stats=recounted(comparison.stats, classes, every) if findings else comparison.stats,
+        stats=stats,
         next_steps=comparison.next_steps if verdict is comparison.verdict else (),
     )

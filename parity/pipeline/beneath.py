@@ -9,7 +9,7 @@ from pathlib import Path
 from parity.capture.sketches import Sketches, read_sketches, sketches_path
 from parity.comparator import Comparison
 from parity.explain.aligned import align
-from parity.explain.located import FEW, MODULE, Located, Locating, locate
+from parity.explain.located import FEW, MODULE, Located, Locating, locate, locate_drafter
 from parity.explain.noise import ERROR_RATE, LEAST_COMPLETIONS
 from parity.files import is_file
 from parity.messages import Message, message, words_heard
@@ -53,9 +53,14 @@ def look_beneath(
     ours, theirs = sketched(path), sketched(reference)
     if not (ours and theirs):
         return None
-    aligned = align(capture, ours, theirs)
+    steps = tuple(one for one in ours if not one.header.prefill)
+    aligned = align(capture, steps, theirs)
     beside = sketched(baseline[1]) if baseline is not None and len(aligned.keys) < FEW else ()
-    return locate(aligned, align(baseline[0], beside, theirs) if baseline is not None and beside else None)
+    found = locate(aligned, align(baseline[0], beside, theirs) if baseline is not None and beside else None)
+    again = tuple(one for one in ours if one.header.prefill)
+    if not again:
+        return found
+    return replace(found, drafter=locate_drafter(align(capture, steps, again, drafter=True)))
 
 
 def with_sketches(
@@ -66,6 +71,8 @@ def with_sketches(
     if found is None:
         return replace(comparison, notes=tuple(notes)) if len(notes) > len(comparison.notes) else comparison
     notes += unjudged(found)
+    if found.drafter is not None and found.drafter.located:
+        notes.append(_drafter_wrong(comparison.candidate, found.drafter))
     findings = [_finding(comparison, one) for one in found.located]
     reasons = list(comparison.reasons)
     verdict = comparison.verdict
@@ -150,6 +157,41 @@ def _baseline_wrong(arm: str, found: Locating) -> Message:
         arm=arm,
         modules=sorted({one.module for one in found.located}),
     )
+
+
+def _drafter_wrong(arm: str, found: Locating) -> Message:
+    return message(
+        "beneath.drafter_wrong",
+        "in {wrong} of {completions} completions the drafter of {arm} went wrong, first in {modules}: that costs "
+        "acceptance, not tokens",
+        wrong=len(found.located),
+        completions=found.completions,
+        arm=arm,
+        modules=sorted({one.module for one in found.located}),
+    )
+
+
+def of_drafter(found: Locating) -> Message:
+    """What is said of a drafter in which nothing is wrong, or of which nothing is known."""
+    if not found.judged:
+        return message(
+            "beneath.drafter_too_few",
+            "the drafter is not judged: {completions} completions can be set against its own prefill, and it takes "
+            "{least}",
+            completions=found.completions,
+            least=LEAST_COMPLETIONS,
+        )
+    return message(
+        "beneath.drafter_clean",
+        "the drafter: nothing in {tokens} tokens of {completions} completions is beyond the noise of its module",
+        tokens=found.tokens,
+        completions=found.completions,
+    )
+
+
+def why_drafter(one: Located) -> Message:
+    """The sentence of a fault of the drafter."""
+    return message("beneath.drafter", "the drafter: {why}; that costs acceptance, not tokens", why=why_located(one))
 
 
 def why_located(one: Located) -> Message:

@@ -47,6 +47,5 @@ def save_comparison(
         where = str(path.absolute()) if path.name else ""
         store.save_arm(run_id, capture.header.arm, capture, where, arm_result(capture))
     store.save_comparison(run_id, candidate.header.arm, for_store(comparison))
-    reasons = [str(reason) for reason in comparison.reasons]
-    store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=reasons)
+    store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=comparison.reasons)
     return run_id

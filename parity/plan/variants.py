@@ -72,14 +72,33 @@ def _variant(name: str, table: Json, source: str) -> Variant:
         )
     given = object_of(table)
     engine = {key: value for key, value in given.items() if key not in _OWN}
-    for key in ("model", "speculative_config"):
-        if key in engine:
-            raise ParityError(
-                message("plan.cannot_stand_here", "{where}: {key} cannot stand here", where=where, key=key),
-                hint=message("plan.use_extends_num", "use extends and num_speculative_tokens"),
-            )
+    if "model" in engine:
+        raise ParityError(
+            message("plan.cannot_stand_here", "{where}: {key} cannot stand here", where=where, key="model"),
+            hint=message("plan.use_model", "use --model"),
+        )
+    _check_speculation(given, where)
     own = {key: given[key] for key in _OWN if key in given} if isinstance(table, dict) else table
     return read_table(Variant, own, where, write=_GIVE, hint=_GIVE, name=name, engine=engine)
+
+
+def _check_speculation(given: Mapping[str, Json], where: str) -> None:
+    """Drafts that are no model's prediction layers, such as n-grams. Raises ParityError."""
+    if "speculative_config" not in given:
+        return
+    drafts = object_of(given["speculative_config"])
+    if "num_speculative_tokens" in given or not {"method", "num_speculative_tokens"} <= set(drafts):
+        raise ParityError(
+            message(
+                "plan.drafts_of_variant",
+                "{where}: speculative_config needs its method and its num_speculative_tokens, which stand nowhere else",
+                where=where,
+            ),
+            hint=message(
+                "plan.such_drafts",
+                'such as speculative_config = {{ method = "ngram", num_speculative_tokens = 2 }}',
+            ),
+        )
 
 
 def resolve(name: str, variants: Mapping[str, Variant], source: str = "parity.toml") -> Variant:

@@ -1,4 +1,4 @@
-"""The first bad version of an engine: binary search between one that is clean and one that fails.
+"""Where an engine's versions change from clean to failing, or back: the first bad one, or the one that mended it.
 
 A version whose environment cannot be built, or whose engine does not start, says nothing, and the search goes around
 it, as `git bisect skip` does; where only such versions are left in between, all of them are named.
@@ -28,7 +28,7 @@ def between(versions: Sequence[str], first: str, last: str) -> list[str]:
     if version_key(first) >= version_key(last):
         raise ParityError(
             message("reduce.not_older_than", "{value} is not older than {last}", value=first, last=last),
-            hint=message("reduce.name_version_clean", "name the version that is clean first, then the one that fails"),
+            hint=message("reduce.name_older_first", "name the older version first"),
         )
     inside = {v for v in versions if version_key(first) < version_key(v) < version_key(last)}
     return sorted({first, last, *inside}, key=version_key)
@@ -58,9 +58,9 @@ def at_version(arm: Arm, version: str) -> Arm:
 
 @dataclass(slots=True)
 class FirstBad:
-    """`good` is the last version known to be clean, `bad` the first known to fail; those between could not be tried.
+    """`good` is known to be clean, `bad` to fail, and they are the nearest such; those between could not be tried.
 
-    With nothing between them `bad` is the first bad version.
+    With nothing between them the newer one is the first bad version, or with `mended` the first good one again.
     """
 
     versions: list[str]
@@ -69,6 +69,8 @@ class FirstBad:
     untried: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     out_of_time: bool = False
+    mended: bool = False
+    """The older version fails and the newer is clean."""
 
     @property
     def named(self) -> bool:
@@ -79,8 +81,8 @@ class FirstBad:
         return {
             "schema": "parity.bisect-versions/1",
             "versions": self.versions,
-            "last_good": self.good,
-            "first_bad": self.bad,
+            **({"last_bad": self.bad, "first_good": self.good} if self.mended else {}),
+            **({} if self.mended else {"last_good": self.good, "first_bad": self.bad}),
             "named": self.named,
             "untried": self.untried,
             "out_of_time": self.out_of_time,
@@ -110,7 +112,8 @@ class VersionSearch:
         self._question, self._fixed, self._say = question, fixed_baseline, say
 
     def run(self, versions: Sequence[str]) -> FirstBad:
-        """The first bad one of `versions` (oldest first). Raises ParityError where the ends are not clean and failing.
+        """The first bad one of `versions` (oldest first), or the first good one where the oldest fails and the newest
+        does not. Raises ParityError where both ends fail or both are clean.
 
         Raises BackendError where one of them cannot be tried, and Interrupted; time that runs out is no error.
         """
@@ -124,9 +127,22 @@ class VersionSearch:
         return found
 
     def _ends(self, found: FirstBad) -> None:
-        """The oldest version that can be tried must be clean, the newest must fail."""
-        found.bad, bad = self._first_tried(found, found.versions[::-1])
-        if bad.repeats and self._question.p1 < 0.5:
+        """Of the oldest and the newest version that can be tried one must fail."""
+        newest, last = self._end(found, found.versions[::-1])
+        if last.fails:
+            found.bad = newest
+        oldest, first = self._end(found, found.versions[: found.versions.index(newest)])
+        if last.fails and first.fails:
+            raise self._neither(oldest, first)
+        if not last.fails and not first.fails:
+            raise self._neither(newest, last)
+        found.mended = first.fails
+        found.good, found.bad = (newest, oldest) if first.fails else (oldest, newest)
+
+    def _end(self, found: FirstBad, versions: Sequence[str]) -> tuple[str, Decision]:
+        """The first of these that says anything, and what. Where it always fails alike, few shots are an answer."""
+        version, decision = self._first_tried(found, versions)
+        if decision.fails and decision.repeats and self._question.p1 < 0.5:
             self._say(
                 message(
                     "reduce.fails_each_time_same",
@@ -134,9 +150,7 @@ class VersionSearch:
                 )
             )
             self._question = repeated(self._question.alpha, self._question.beta)
-        self._check(found.bad, bad, wanted=True)
-        found.good, good = self._first_tried(found, found.versions[: found.versions.index(found.bad)])
-        self._check(found.good, good, wanted=False)
+        return version, decision
 
     def _first_tried(self, found: FirstBad, versions: Sequence[str]) -> tuple[str, Decision]:
         """The first of these that says anything, and what. Raises BackendError where none does."""
@@ -151,28 +165,30 @@ class VersionSearch:
             hint=message("reduce.name_other_versions", "name other versions"),
         )
 
-    def _check(self, version: str, decision: Decision, *, wanted: bool) -> None:
-        if decision.fails is not wanted:
-            what = DOES_NOT_FAIL if wanted else message("reduce.fails_already", "fails already")
-            raise ParityError(
-                message(
-                    "reduce.shots_2",
-                    "{version} {what} ({failures} of {shots} shots)",
-                    version=version,
-                    what=what,
-                    failures=decision.failures,
-                    shots=decision.shots,
-                ),
-                hint=message(
-                    "reduce.name_version_clean_first",
-                    "name a version that is clean first, then one that fails; --plan gives the case to ask with",
-                ),
-            )
+    @staticmethod
+    def _neither(version: str, decision: Decision) -> ParityError:
+        """The error for ends that answer alike; this one is not what the first bad version would need."""
+        what = message("reduce.fails_already", "fails already") if decision.fails else DOES_NOT_FAIL
+        return ParityError(
+            message(
+                "reduce.shots_2",
+                "{version} {what} ({failures} of {shots} shots)",
+                version=version,
+                what=what,
+                failures=decision.failures,
+                shots=decision.shots,
+            ),
+            hint=message(
+                "reduce.one_end_fails",
+                "name two versions of which one fails and one is clean; --plan gives the case to ask with",
+            ),
+        )
 
     def _search(self, found: FirstBad) -> None:
         skipped: set[str] = set()
         while True:
-            inside = found.versions[found.versions.index(found.good) + 1 : found.versions.index(found.bad)]
+            older, newer = sorted((found.versions.index(found.good), found.versions.index(found.bad)))
+            inside = found.versions[older + 1 : newer]
             open_ = [version for version in inside if version not in skipped]
             if not open_:
                 found.untried = inside

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from xml.sax.saxutils import escape as _xml_escape
 
 from parity.records import Json
 from parity.text import visible
@@ -59,7 +58,7 @@ def markup(text: object) -> str:
 
 def xml(text: object, *, keep: str = "") -> str:
     """For XML text: what XML 1.0 cannot hold at all is written as an escape."""
-    return _xml_escape(_xml_characters(text, keep), {'"': "&quot;"})
+    return html.escape(_xml_characters(text, keep), quote=False).replace('"', "&quot;")
 
 
 def _xml_characters(text: object, keep: str) -> str:
@@ -91,11 +90,14 @@ def json_text(value: Json, *, indent: int | None = 2) -> str:
     return json.dumps(whole(value), ensure_ascii=True, allow_nan=False, indent=indent, default=str)
 
 
-_PATH = re.compile(r"(?<![\w.:/])(?:~|[A-Za-z]:)?(?:[/\\][^/\\\s:;,\"'=]+)+[/\\]?")
+_PATH = re.compile(r"(?<![\w.:/])…?(?:~|[A-Za-z]:)?(?:[/\\][^/\\\s:;,\"'=]+)+[/\\]?")
 
 
 def without_paths(text: str) -> str:
-    """`text` with every absolute path cut to its last part: where things lie on a machine is nobody's business."""
+    """`text` with every absolute path cut to its last part: where things lie on a machine is nobody's business.
+
+    What was cut before stays as it is: a published capture's report is about text that has been cut.
+    """
     return _PATH.sub(lambda match: "…/" + re.split(r"[/\\]", match.group().rstrip("/\\"))[-1], text)
 
 

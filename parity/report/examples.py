@@ -89,7 +89,7 @@ def _lanes(view: RunView, finding: FindingView) -> Iterator[Part]:
     if timeline is None:
         return
     lanes = lanes_of(timeline, finding.position or 0, LANES)
-    yield Verbatim("\n".join(lanes.lines))
+    yield Verbatim("\n".join(lanes.lines), grid=True)
     yield LEGEND
     names = ", ".join(f"{letter} {name}" for letter, name in lanes.names)
     yield say("evidence.lanes", names=Code(names))
@@ -97,7 +97,7 @@ def _lanes(view: RunView, finding: FindingView) -> Iterator[Part]:
 
 def _located(view: RunView, finding: FindingView, evidence: LocatedEvidence) -> Iterator[Section]:
     yield from _damage(view, finding)
-    strip = [Verbatim("\n".join(lines))] if (lines := strip_lines(evidence)) else []
+    strip = [Verbatim("\n".join(lines), grid=True)] if (lines := strip_lines(evidence)) else []
     yield Section("heading.evidence.sketches", (facts.located(finding), *strip))
 
 

@@ -81,7 +81,8 @@ def claims(view: RunView, arm: ArmView, *, drawn: bool) -> list[Message]:
     """What is claimed of an arm: a sentence for all kinds of which the same is said, the most frequent first."""
     of_run = Counter(one.kind for one in view.corrupt if one.arm == arm.name and one.of_run)
     counts: dict[str, tuple[KindRow, int]] = {}
-    for name, count in arm.first_faults.items():
+    found = Counter(arm.first_faults) + Counter(arm.of_run)
+    for name, count in found.items():
         own = Kind(name).row
         whole = own if own.family is Family.RUN and own.claim is not None else _THE_RUN
         for row, completions in ((own, count - of_run[name]), (whole, of_run[name])):
@@ -103,8 +104,10 @@ def rests_on_gaps(arm: ArmView) -> bool:
 
 
 def kinds_of(arm: ArmView) -> list[Message]:
-    """ "tokens lost (3)", "garbled text (1)"."""
-    return [say("kind.count", kind=Kind(kind).row.title, count=count) for kind, count in arm.corrupt.items()]
+    """ "tokens lost (3)", "garbled text (1)": completions that have them; and what the run as a whole has."""
+    counts = {one.kind: one.completions for one in arm.kinds} or (arm.corrupt if not arm.of_run else {})
+    found = [say("kind.count", kind=Kind(kind).row.title, count=count) for kind, count in counts.items()]
+    return found + [say("kind.of_run", kind=Kind(kind).row.title) for kind in arm.of_run]
 
 
 def failures(view: RunView) -> list[tuple[str, Message]]:

@@ -30,6 +30,8 @@ class Verbatim(Struct, frozen=True):
     """Somebody's text as it is: a prompt, a donor's tokens."""
 
     text: str
+    grid: bool = False
+    """Drawn in columns: its lines must not be folded."""
 
 
 class Stream(Struct, frozen=True):

@@ -139,13 +139,16 @@ def _colours(series: Iterable[str], known: Sequence[str] | None) -> dict[str, st
 
 
 def _legend(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    lines, x = [], WIDTH - RIGHT
+    """At the right of the title; below it where that is too narrow, by the ends of names, in which they differ."""
+    beside = sum(7 * min(len(name), 28) + 22 for name in names) <= (WIDTH - LEFT - RIGHT) / 2
+    most = 28 if beside else int((WIDTH - LEFT - RIGHT) / max(1, len(names)) - 22) // 7
+    lines, x, y = [], WIDTH - RIGHT, 18 if beside else 31
     for full in reversed(names):
-        name = full if len(full) <= 28 else full[:27] + "…"
+        name = full if len(full) <= most else "…" + full[len(full) - most + 1 :]
         x -= 7 * len(name) + 22
         colour = colours[full]
-        lines.append(f'<rect x="{x}" y="9" width="10" height="10" fill="{colour}"/>')
-        lines.append(f'<text x="{x + 14}" y="18">{markup(name)}</text>')
+        lines.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        lines.append(f'<text x="{x + 14}" y="{y}">{markup(name)}</text>')
     return lines
 
 

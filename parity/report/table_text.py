@@ -16,7 +16,7 @@ from parity.records.objects import object_of
 from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline, without_paths
 from parity.report.escape import table as markdown_table
-from parity.report.terminal import follow_ups
+from parity.report.terminal import follow_ups, of_run
 from parity.text import clip, visible, wrap
 from parity.view import SHORT, ArmView, Output, RunView
 
@@ -101,6 +101,8 @@ def details(row: ArmView, *, notes: bool = True) -> Iterator[Message | str]:
             low=f"{kind.low:.2%}",
             high=f"{kind.high:.2%}",
         )
+    if row.of_run:
+        yield of_run(row)
     if (missed := row.figures.not_excluded) and not row.is_baseline:
         yield message(
             "table.missed",
@@ -276,10 +278,12 @@ def _corrupt(row: ArmView, language: str) -> str:
     if row.corrupt_interval is None:
         return render(message("table.not_compared", "not compared"), language)
     if not corrupt:
-        return "0" if missed is None else f"0 (< {missed:.2g})"
+        none = "0" if missed is None else f"0 (< {missed:.2g})"
+        return inline(f"{none}; {render(of_run(row), language)}") if row.of_run else none
     low, high = row.corrupt_interval
-    kinds = "; ".join(f"{one.kind} {one.completions} ({one.low:.2%}–{one.high:.2%})" for one in row.kinds)
-    return inline(f"{corrupt:,} ({low:.2%}–{high:.2%})" + (f": {kinds}" if kinds else ""))
+    kinds = [f"{one.kind} {one.completions} ({one.low:.2%}–{one.high:.2%})" for one in row.kinds]
+    kinds += [render(of_run(row), language)] if row.of_run else []
+    return inline(f"{corrupt:,} ({low:.2%}–{high:.2%})" + (f": {'; '.join(kinds)}" if kinds else ""))
 
 
 def to_json(view: RunView) -> dict[str, Json]:

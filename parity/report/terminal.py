@@ -221,11 +221,13 @@ def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
         yield message("terminal.planted", "a fault was planted in its engine on purpose ({fault})", fault=arm.planted)
     if arm.emulated:
         yield message("terminal.emulated", "on an emulated NPU")
-    if arm.corrupt:
+    if arm.first_faults:
         kinds = [f"{count} {kind}" for kind, count in arm.first_faults.items()]
         yield message("terminal.corrupt", "corrupt: {kinds}", kinds=kinds)
     if arm.follow_ups:
         yield follow_ups(arm)
+    if arm.of_run:
+        yield of_run(arm)
     others = [one for cls, one in _others(arm).items() if arm.count(cls)]
     if others and not arm.is_baseline:
         yield message("terminal.others", "{others}", others=others)
@@ -238,6 +240,11 @@ def follow_ups(arm: ArmView) -> Message:
     """What was found in completions after their first faults."""
     kinds = [f"{count} {kind}" for kind, count in arm.follow_ups.items()]
     return message("terminal.follow_ups", "after these in the same completions: {kinds}", kinds=kinds)
+
+
+def of_run(arm: ArmView) -> Message:
+    """What was found of the run as a whole, and counts among no completions."""
+    return message("terminal.of_run", "the run as a whole: {kinds}", kinds=list(arm.of_run))
 
 
 def _others(arm: ArmView) -> dict[str, Message]:

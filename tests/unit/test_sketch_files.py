@@ -81,7 +81,7 @@ def damaged(path: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"schema": "parity.sketches/2"},
+        {"schema": "parity.sketches/3"},
         {"modules": []},
         {"modules": [{"name": "a"}, {"name": "a"}]},
         {"modules": [{"name": "a"}]},  # columns of modules that there are none of
@@ -208,3 +208,11 @@ def test_sums_lengths_and_ties_on_the_host() -> None:
     assert sums[4, 2] == pytest.approx(sum(rows[4, at] * plainly(at, 2) for at in range(40)), rel=1e-3)
     best, ties = OnHost().largest(given)
     assert (best[1], ties[1], best[2], ties[2]) == (3, 2, 9, 1)
+
+
+def test_a_file_of_the_schema_before_is_read_as_one_without_a_drafter(tmp_path: Path) -> None:
+    path = write_sketches(tmp_path / "a.sketches", World(completions=1).candidate())
+    damaged(path, schema="parity.sketches/1")
+    (found,) = read_sketches(path)
+    assert len(found)
+    assert (found.columns["drafted"] == -1).all()

@@ -56,7 +56,7 @@ COLUMNS = ("arm", "completions", "identical", "near", "corrupt", "shortest", "ac
 
 
 class Drawn(Struct, frozen=True):
-    """A part of a section as the page draws it. `form`: said, verbatim, stream or rows."""
+    """A part of a section as the page draws it. `form`: said, verbatim, grid, stream or rows."""
 
     form: str
     said: Markup | str = ""
@@ -201,7 +201,7 @@ def _lead(view: RunView) -> Iterator[Message | str]:
 
 
 def _card(view: RunView, finding: FindingView, texts: Texts, *, whole: bool = True) -> Card:
-    badges = [finding.arm, str(finding.key)]
+    badges = [finding.arm, texts("html.of_run") if finding.of_run else str(finding.key)]
     if finding.position is not None:
         badges.append(f"{texts('column.token')} {finding.position}")
     if finding.gap is not None:
@@ -238,9 +238,11 @@ def _sections(view: RunView, finding: FindingView, texts: Texts, whole: bool) ->
 
 def _part(part: Part, view: RunView, texts: Texts, whole: bool) -> Drawn:
     if isinstance(part, Message):
+        # The page marks the token by a colour, not by >> and <<.
+        part = say("html.marked", **part.parameters) if part.id == "report.expected.text" else part
         return Drawn("said", in_html(part, texts.language))
     if isinstance(part, Verbatim):
-        return Drawn("verbatim", _in_lines(part.text))
+        return Drawn("grid" if part.grid else "verbatim", _in_lines(part.text))
     if isinstance(part, Stream):
         said = f"{texts.said(part.label).strip()}: {part.ids}" if whole else ""
         return Drawn("stream", said, runs(part, view, MOST_TOKENS if whole else SHORT_TOKENS))

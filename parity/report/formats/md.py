@@ -171,7 +171,8 @@ def bug_report(
         tick = "x" if searched else " "
         box = f"- [{tick}] {texts('before.ticked')}"
         fields[texts("heading.before")] = box if searched else f"{box}\n\n<!-- {texts('before.yours')} -->"
-    mark = MARK if view.chosen is not None and view.chosen.is_corrupt else ""
+    faulty = view.chosen is not None and view.chosen.is_corrupt and not facts.asked_differently(view)
+    mark = MARK if faulty else ""
     return BugReport(project, mark + facts.title(view, texts), fields)
 
 

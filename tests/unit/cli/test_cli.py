@@ -20,6 +20,7 @@ import parity
 from parity.capture import write_capture
 from parity.cli.main import COMMANDS, cli
 from parity.records import Capture, ScoreKey, TopLogprobs
+from parity.store import Store
 
 TOKENS = {"p0": [5, 6, 7, 8], "p1": [9, 10, 11, 12], "p2": [20, 21, 22, 23]}
 
@@ -93,6 +94,23 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+UNASKED = ("numpy.ma", "http.client", "ssl", "sqlite_utils", "rapidfuzz", "jinja2", "textual")
+
+
+def test_a_small_comparison_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    arms = [str(tmp_path / arm) for arm in ("base", "mtp")]
+    for path in arms:
+        write_capture(Path(path), make("cpu/" + Path(path).name))
+    code = (
+        "import gc, sys\ncollected = []\ngc.callbacks.append(lambda phase, _: collected.append(phase))\n"
+        f"sys.argv = ['parity', 'compare', *{arms!r}]\nfrom parity.__main__ import entry\n"
+        "collected.clear()\ntry:\n entry()\nexcept SystemExit: pass\n"
+        f"print([*collected, *(m for m in {UNASKED!r} if m in sys.modules)], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -192,6 +210,8 @@ def test_a_saved_comparison_is_a_run(invoke: Any, files: dict[str, str], tmp_pat
     saved = json.loads(invoke("compare", files["base"], files["bad"], "--db", db, "--json").stdout)
     (listed,) = json.loads(invoke("runs", "list", "--db", db, "--json").stdout)
     assert (listed["run"], listed["source"], listed["verdict"]) == (saved["run"], "compare", "DIVERGED")
+    with Store.open(Path(db)) as store:
+        assert all(reason.id for reason in store.run(saved["run"]).reasons), "told again in any language"
     shown = json.loads(invoke("runs", "show", saved["run"][:10], "--db", db, "--json").stdout)
     assert shown["findings"][0]["position"] == 2
     assert shown["findings"][0]["state"] == "new"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from parity.messages import Message, message
 from parity.plurals import ADJECTIVES, NOUNS, agreeing
 from parity.records import words
+from parity.records.kinds import CLAIMS, Family
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -72,3 +74,10 @@ def test_counts_as_parameters() -> None:
     assert str(message("test.of", "{tokens} of {all}", tokens=words.tokens(1), all=words.completions(2))) == (
         "1 token of 2 completions"
     )
+
+
+@pytest.mark.parametrize("family", CLAIMS)
+def test_a_report_claims_of_one_completion_in_the_singular(family: Family) -> None:
+    said = str(replace(CLAIMS[family], parameters={"count": 1, "completions": 64}))
+    assert not re.search(r"\b(they|their|them)\b", said)
+    assert not re.match(r"1 of 64 completions (end|break|answer|hold|part|are) ", said)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from captures import TEXT, completion, score, scores
+from captures import capture as text_capture
 from click.testing import CliRunner
 from step_world import World, changed, steps_lines
 
@@ -14,8 +16,9 @@ from parity.capture import write_capture
 from parity.capture.steps import RowSteps, steps_path
 from parity.cli.main import cli
 from parity.comparator import compare
+from parity.pipeline.added import with_findings
 from parity.pipeline.inside import look_inside, with_steps
-from parity.records import Capture, Kind, Verdict
+from parity.records import Capture, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
 
 WORLD = World(5)
@@ -36,9 +39,10 @@ def test_a_violation_is_enough_where_tokens_are_equal() -> None:
     wrong, index = planted(steps)
     base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
     alone = compare(base, mtp)
-    assert alone.verdict is not Verdict.DIVERGED
+    assert (alone.verdict, alone.reasons[0].id) == (Verdict.PASS, "conclude.passed")
     found = with_steps(alone, look_inside(base, ()), look_inside(mtp, (wrong,)))
     assert found.verdict is Verdict.DIVERGED
+    assert "conclude.passed" not in {one.id for one in found.reasons}  # it says that none is corrupt
     (finding,) = [one for one in found.findings if one.kind is Kind.VIOLATION]
     evidence = finding.evidence
     assert isinstance(evidence, ViolationEvidence)
@@ -51,6 +55,24 @@ def test_a_violation_is_enough_where_tokens_are_equal() -> None:
     assert found.stats.rates["violation"].completions == 1
     assert (alone.stats.corrupt, found.stats.missed, found.stats.fault_rate_not_excluded) == (0, (), None)
     assert ViolationEvidence.from_json(evidence.to_json()).to_json() == evidence.to_json()
+
+
+def test_the_reason_counts_completions_that_broke_in_steps_alone_too() -> None:
+    """Verdict and table say one number."""
+    tokens = [*TEXT[:10], 901, *TEXT[11:], 0]
+    alone = compare(
+        text_capture("cpu/base", completion(TEXT), completion(TEXT, request="p1")),
+        text_capture("cpu/mtp", completion(tokens), completion(TEXT, request="p1")),
+        scores("cpu/mtp", p0=score(tokens, {10: 9.0}, TEXT), p1=score(TEXT)),
+    )
+    (said,) = [one for one in alone.reasons if one.id == "conclude.corrupt"]
+    assert said.parameters["corrupt"] == 1
+    (first,) = [one for one in alone.findings if one.severity is Severity.CORRUPT]
+    broken = replace(first, request="p1", kind=Kind.VIOLATION)
+    found = with_findings(alone, [broken], alone.verdict, alone.reasons, ())
+    (said,) = [one for one in found.reasons if one.id == "conclude.corrupt"]
+    assert said.parameters["corrupt"] == found.stats.corrupt == 2
+    assert sorted(said.parameters["kinds"]) == sorted(found.stats.first_faults) == ["unjustified", "violation"]
 
 
 def test_a_broken_baseline_leaves_nothing_to_conclude() -> None:

@@ -186,6 +186,11 @@ def test_variants_of_the_configuration(tmp_path: Path) -> None:
     [
         ("[variants.base]\nseed = 1\n", "cannot name a variant"),
         ("[variants.x]\nmodel = 'y'\n", "model cannot stand here"),
+        (
+            "[variants.x]\nspeculative_config = { method = 'ngram' }\n",
+            "needs its method and its num_speculative_tokens",
+        ),
+        ("[variants.x]\nspeculative_config = 2\n", "needs its method and its num_speculative_tokens"),
         ("[variants.x]\nnum_speculative_tokens = 0\n", "num_speculative_tokens is 0"),
         ("[variants.x]\nextends = 3\n", "extends is 3"),
         ("[variants.x]\nextends = 'y'\n[variants.y]\nextends = 'x'\n", "extend each other"),
@@ -197,6 +202,17 @@ def test_a_bad_variant_is_refused(tmp_path: Path, toml: str, message: str) -> No
     file.write_text(toml)
     with pytest.raises(ParityError, match=message):
         read_config(file)
+
+
+def test_a_variant_can_draft_by_n_grams(tmp_path: Path) -> None:
+    file = tmp_path / "parity.toml"
+    file.write_text(
+        "[variants.ngram]\nextends = 'mtp'\n"
+        "speculative_config = { method = 'ngram', num_speculative_tokens = 2, prompt_lookup_max = 3 }\n"
+    )
+    plan = plan_with(variants=("base", "ngram"), named_variants=read_config(file).variants)
+    drafts = plan.arms[1].engine["speculative_config"]
+    assert drafts == {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}
 
 
 def test_samples_are_copies_of_the_request_where_decoding_is_greedy() -> None:

@@ -190,6 +190,14 @@ def test_the_first_bad_version(parity: Toy, tmp_path: Path) -> None:
     assert "first bad version: 1.3.0" in mended.stdout
 
 
+def test_the_version_that_mended_it(parity: Toy, tmp_path: Path) -> None:
+    plan = _plan(parity, tmp_path)
+    toy = {**ALWAYS, "ends": "1.3.0"}
+    done = parity("bisect", "versions", "1.0.0", "2.0.0", "--plan", str(plan), toy=toy)
+    assert done.returncode == 0, done.stderr
+    assert "first good version: 1.3.0 (the last bad one is 1.2.0)" in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -51,6 +51,29 @@ def test_the_first_bad_version_is_named(first: str, rate: float, tmp_path: Path)
     assert len(found.steps) <= 5  # the ends, and log2 of what lies between
 
 
+@pytest.mark.parametrize("first", VERSIONS[1:])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_the_version_that_mended_it_is_named(first: str, rate: float, tmp_path: Path) -> None:
+    engine = Simulated(rate, lambda case, setup: not begins(first)(case, setup), seed=4)
+    question = certain() if rate == 1 else Question(0.02, 0.12, alpha=0.01, beta=0.01)
+    found = bisect(engine, tmp_path, question)
+    assert found.named
+    assert found.mended
+    assert (found.bad, found.good) == (VERSIONS[VERSIONS.index(first) - 1], first)
+    told = found.to_json()
+    assert (told["last_bad"], told["first_good"]) == (found.bad, first)
+    assert "first_bad" not in told
+
+
+def test_a_mend_among_versions_that_cannot_be_tried_is_a_span(tmp_path: Path) -> None:
+    engine = Simulated(
+        1.0, lambda case, setup: not begins("0.31.0")(case, setup), refuses=lambda setup: of(setup) == "0.30.0"
+    )
+    found = bisect(engine, tmp_path)
+    assert (found.bad, found.good, found.untried) == ("0.29.0", "0.31.0", ["0.30.0"])
+    assert not found.named
+
+
 def test_versions_that_cannot_be_tried_are_gone_around(tmp_path: Path) -> None:
     engine = Simulated(1.0, begins("0.31.0"), refuses=lambda setup: of(setup) == "0.30.0")
     found = bisect(engine, tmp_path / "around")

@@ -1,8 +1,8 @@
 """Appended to the real worker's source: an engine of a few lines that fails now and then, and only where it is told to.
 
-TOY is JSON: `rate` per step, the requests it `needs` in the batch, the engine version it `begins` with, whether it
-`spares` arms without speculation, the step from which it is mended (`until`). Its draws are a function of the step,
-which goes on counting while the engine is up.
+TOY is JSON: `rate` per step, the requests it `needs` in the batch, the engine version it `begins` or `ends` with,
+whether it `spares` arms without speculation, the step from which it is mended (`until`). Its draws are a function of
+the step, which goes on counting while the engine is up.
 """
 # ruff: noqa: F821 - numpy and what makes blocks of steps are the real worker's
 
@@ -53,6 +53,8 @@ class Arm:
     def due(self, length):
         version = os.environ.get("TOY_VERSION", "99")
         if TOY.get("begins") and [int(n) for n in version.split(".")] < [int(n) for n in TOY["begins"].split(".")]:
+            return None
+        if TOY.get("ends") and [int(n) for n in version.split(".")] >= [int(n) for n in TOY["ends"].split(".")]:
             return None
         if self.step >= TOY.get("until", 1 << 60):
             return None

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lxml import html as lxml_html
 from support.captures import TEXT, capture, completion
 
 from parity.comparator import compare
-from parity.messages import verbatim
+from parity.messages import Message, verbatim
 from parity.records import RUN, Evidence, Finding, Kind, Severity, Verdict
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import CLAIMS, Family, kinds
@@ -74,9 +75,9 @@ def view_of(kind: Kind) -> RunView:
     return of_captures([left, right], {"cpu/mtp": found})
 
 
-def said(claim: str) -> str:
-    """A claim without its numbers."""
-    return claim.split("{completions}")[-1].split("{count}")[-1].strip()
+def said(claim: Message) -> str:
+    """A claim of several completions without its numbers."""
+    return (claim.plural or claim.english).split("{completions}")[-1].split("{count}")[-1].strip()
 
 
 @pytest.mark.parametrize("kind", CORRUPT, ids=str)
@@ -87,11 +88,12 @@ def test_title_first_lines_table_and_verdict_agree(kind: Kind) -> None:
     description = text.split("Describe the bug\n\n", 1)[1]
     first = description.splitlines()[:10]
     assert str(kind.row.title) in title
+    assert title.startswith(md.MARK) is (kind.row.family is not Family.INPUT)
     of_run = kind.row.family is Family.RUN
     assert ("3 of 8 completions" in title) is not of_run, title
-    claim = said(str((kind.row.claim or CLAIMS[kind.row.family]).english))
+    claim = said(kind.row.claim or CLAIMS[kind.row.family])
     assert claim in first[0], first
-    others = [said(str(one.english)) for family, one in CLAIMS.items() if family is not kind.row.family]
+    others = [said(one) for family, one in CLAIMS.items() if family is not kind.row.family]
     assert not [other for other in others if other != claim and other in description]
     if not of_run:
         assert "3 of 8" in first[0]
@@ -124,3 +126,11 @@ def test_no_report_denies_the_cause_that_it_names(kind: Kind) -> None:
     assert ("Nothing is concluded about the cause" in report.markdown) is not (
         names_one or kind.row.family is Family.ENGINE
     )
+
+
+@pytest.mark.parametrize("kind", CORRUPT, ids=str)
+def test_a_card_names_the_run_where_no_request_is_meant(kind: Kind) -> None:
+    page = lxml_html.document_fromstring(html_report(view_of(kind)))
+    badges = [str(one.text) for one in page.iterfind(".//article//span[@class='badge']")]
+    assert not [one for one in badges if one.startswith(RUN)], badges
+    assert ("the run as a whole" in badges) is (kind.row.family is Family.RUN)

@@ -323,6 +323,17 @@ def test_html_marks_the_divergent_token_on_both_sides() -> None:
     assert marked == [["[7]"], ["[99]"]]
 
 
+def test_the_page_says_that_a_token_is_marked_and_names_each_number_for_a_phone() -> None:
+    page = lxml_html.document_fromstring(html_report(make_case()))
+    (article, *_) = page.iterfind(".//article")
+    assert ">>" not in article.text_content()
+    assert "is marked" in article.text_content()
+    (table,) = [one for one in page.iterfind(".//table") if one.get("class") == "arms"]
+    heads = [one.text for one in table.iterfind(".//th")]
+    for row in table.iterfind("./tbody/tr"):
+        assert [one.get("data-name") for one in row.iterfind("td")][1:] == heads[1:]
+
+
 def many(count: int, text: str = "x") -> RunView:
     findings = [finding_case(text, request=f"request-{at}", position=at % 6, id=at) for at in range(count)]
     return make_case(findings=findings, total_findings=count, chosen=findings[0])

@@ -127,3 +127,15 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_lengths_below_nothing_are_one_bin() -> None:
     """Of a database that somebody else has written into."""
     assert edges([[-5], []]) == [0.0, 1.0]
+
+
+def test_a_legend_of_many_arms_lies_below_the_title() -> None:
+    names = ["cpu/base", "cpu/mtp", *(f"cpu/mtp-control-{one}" for one in ("chunk_twice", "row_leak", "loop"))]
+    text = svg.histogram("Gaps of the tokens chosen", "x", "y", {name: [1.0, 2.0] for name in names}, [0.0, 1.0, 2.0])
+    title, *others = drawn(text, "text")
+    legend = [one for one in others if str(one.text).endswith(("base", "mtp", "twice", "leak", "loop"))]
+    assert [str(one.text)[-4:] for one in legend] == [name[-4:] for name in reversed(names)]
+    assert all(float(one.get("y", "0")) > float(title.get("y", "0")) for one in legend)
+    assert min(float(one.get("x", "0")) for one in legend) >= svg.LEFT
+    few = drawn(svg.histogram("Gaps", "x", "y", {"cpu/base": [1.0]}, [0.0, 1.0]), "text")
+    assert {one.get("y") for one in few if one.text in ("Gaps", "cpu/base")} == {"18"}

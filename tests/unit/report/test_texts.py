@@ -6,6 +6,7 @@ import pytest
 
 from parity.errors import ParityError
 from parity.messages import message
+from parity.report.escape import without_paths
 from parity.report.texts import Texts
 
 
@@ -20,3 +21,12 @@ def test_what_the_comparison_said_is_translated_where_it_is_shown() -> None:
     assert Texts("en").said(kind) == "tokens of another request"
     assert Texts("zh").said(kind) == Texts("zh").kind("row_leak")
     assert Texts("zh").said("the engine's own words") == "the engine's own words"
+
+
+@pytest.mark.parametrize(
+    "text", ["LD_PRELOAD=/opt/env/lib/libiomp5.so", r"C:\Users\me\model", "in ~/models/tiny, /a/b"]
+)
+def test_what_was_cut_before_is_not_cut_again(text: str) -> None:
+    once = without_paths(text)
+    assert "…/" in once
+    assert without_paths(once) == once
