@@ -2,7 +2,10 @@
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
 #     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|
-#                              emulated-prompt-pieces|all
+#                              emulated-prompt-pieces|all|pages
+#
+# `pages` needs no engine: it compares the captures of the recorded cases again and writes their report.html in the layout
+# of today. The rest stays as their runs wrote it.
 #
 # WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`; the last two cases `ascend-emulated`); about a minute a case on two cores.
 set -eu
@@ -52,6 +55,17 @@ emulated-prompt-pieces)
         --max-num-batched-tokens 16 --record --no-rehearse
     ;;
 sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;
+pages)
+    work=$(mktemp -d)
+    for one in one-token-prompt:cpu-mtp emulated-ngram-hybrid:ascend-emulated-ngram \
+        emulated-prompt-pieces:ascend-emulated-mtp; do
+        captures=${one%%:*}/captures candidate=${one##*:}
+        "$PARITY" compare "$captures/${candidate%-*}-base.jsonl.gz" "$captures/$candidate.jsonl.gz" \
+            --scores "$captures/scores.jsonl.gz" --db "$work/parity.db" >/dev/null || test $? -eq 1
+        "$PARITY" report --db "$work/parity.db" --format html -o "${one%%:*}/report.html"
+    done
+    rm -rf "$work"
+    ;;
 all)
     for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu emulated-ngram-hybrid \
         emulated-prompt-pieces; do
