@@ -11,6 +11,9 @@ from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
 from parity_backends.vllm.worker.arguments import Table
 from parity_backends.vllm.worker.limits import refusal
 
+MISSING = ": cannot open shared object file"
+"""What the loader says of a library; its mere name stands in start messages and in backtraces too."""
+
 SET_ENV = message(
     "ascend.set_env",
     "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)",
@@ -64,11 +67,14 @@ class AscendBackend(Accelerator):
 
     remedies = (
         (
-            ("libascend_hal.so", "libhccl.so", "libascendcl.so", "libtorch_npu.so", "ASCEND_HOME_PATH"),
+            (
+                *(f"lib{name}.so{MISSING}" for name in ("ascend_hal", "hccl", "ascendcl", "torch_npu")),
+                "ASCEND_HOME_PATH",
+            ),
             message("ascend.cann", "CANN's environment is not loaded: {how}", how=SET_ENV),
         ),
         (
-            ("libatb.so",),
+            (f"libatb.so{MISSING}",),
             message(
                 "ascend.atb",
                 "ATB's environment is not loaded: `source /usr/local/Ascend/nnal/atb/set_env.sh` "
@@ -95,7 +101,10 @@ class AscendBackend(Accelerator):
             message("ascend.draft_tokens", "vllm-ascend takes at most {most} draft tokens", most=MOST_ON_ASCEND),
         ),
         (
-            ("HCCL", "hccl"),
+            (  # what failed, not the mere name, which every start prints (`backend=hccl`, `HCCL_OP_EXPANSION_MODE`)
+                *("HCCL error", "HCCL function error", "call hccl api failed", "function error: Hccl"),
+                *("[ERROR] HCCL(", "WorkHCCL(", "EI0002", "EI0006", "EI0009", "EJ0001"),
+            ),
             message(
                 "ascend.communication",
                 "the communication library failed: HCCL_CONNECT_TIMEOUT and HCCL_BUFFSIZE may be too small, or a "

@@ -27,6 +27,15 @@ from parity.run.backend import HoldsMemory, Patient
         ("ascend", "rtSetDevice failed, error code is 507033", "davinci_manager"),
         ("ascend", "AssertionError: decode_threshold exceeded npu_fused_infer_attention_score's limit", "at most 15"),
         ("ascend", "EI0006: hcclCommInitRootInfo failed: HCCL function error", "HCCL_CONNECT_TIMEOUT"),
+        ("ascend", "RuntimeError: HCCL error: invalid parameter", "HCCL_CONNECT_TIMEOUT"),
+        ("ascend", "OPS function error: HcclAllreduce, error code is 6", "HCCL_CONNECT_TIMEOUT"),
+        ("ascend", "[ERROR] HCCL(2717288,python3): listen on specific port[16666] fail", "HCCL_CONNECT_TIMEOUT"),
+        (  # a start that had nothing to do with communication
+            "ascend",
+            "INFO parallel_state.py: world_size=1 rank=0 distributed_init_method=tcp://[::1]:4 backend=hccl\n"
+            "INFO Set HCCL_OP_EXPANSION_MODE=AIV\nINFO Found hccl from library libhccl.so\nKeyError: 'layers.0'",
+            None,
+        ),
         ("cuda", "RuntimeError: VLLM batch_invariant mode is not supported for GDN_ATTN", "vllm#42960"),
         ("ascend", "ValueError: Model architectures ['XForCausalLM'] are not supported for now.", "a newer one"),
         ("cuda", "KeyError: 'something else'", None),
