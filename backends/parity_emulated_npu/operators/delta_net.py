@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity_emulated_npu.operators.registry import operator, refuse
+from parity_emulated_npu.operators.registry import of_torch_npu, operator, refuse
 
 
 def step(state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,6 +72,16 @@ def npu_recurrent_gated_delta_rule(
         state[blocks[place]] = now.to(state.dtype)
         out[place] = made.to(out.dtype)
     return out
+
+
+def plain_lengths(actual_seq_lengths: Tensor, **arguments: Any) -> Tensor:
+    """The operator of torch_npu, which 0.18.0 calls: lengths alone, one for each sequence (CANN's ops-transformer,
+    `recurrent_gated_delta_rule/tests/pytest/README.md`: as many as the batch has, their sum is all tokens)."""
+    lengths = torch.cat((actual_seq_lengths.new_zeros(1), actual_seq_lengths))
+    return npu_recurrent_gated_delta_rule(actual_seq_lengths=lengths, **arguments)
+
+
+of_torch_npu("npu_recurrent_gated_delta_rule", plain_lengths)
 
 
 def _windows(rows: Tensor, weight: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ NAMESPACE = "_C_ascend"
 """Of vllm-ascend's own operators, `torch.ops._C_ascend`."""
 
 STAND_INS: dict[str, Callable[..., Any]] = {}
-"""By name, those of torch_npu and those of vllm-ascend: no name stands for two."""
+"""By name, those of torch_npu and those of vllm-ascend; by full name where torch_npu's is another than vllm-ascend's."""
 
 _PREFIXES = ("npu_", "_npu_", "get_npu_")
 _HOME = os.path.dirname(os.path.dirname(__file__))
@@ -33,6 +33,11 @@ def operator(function: Operator) -> Operator:
     """Make a function the stand-in of the operator of its name."""
     STAND_INS[function.__name__] = function
     return function
+
+
+def of_torch_npu(name: str, function: Callable[..., Any]) -> None:
+    """Make a function the stand-in of torch_npu's operator of a name that vllm-ascend's own has too."""
+    STAND_INS[f"torch_npu.{name}"] = function
 
 
 def is_operator(name: str) -> bool:
@@ -79,7 +84,7 @@ def shown(value: Any) -> str:
 def operator_of(name: str, home: str) -> Callable[..., Any]:
     """What is called as `home.name`: the stand-in, counted; or one that raises with name, arguments and caller."""
     full = f"{home}.{name}"
-    function = STAND_INS.get(name)
+    function = STAND_INS.get(full, STAND_INS.get(name))
     if function is None:
 
         def absent(*args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from parity_emulated_npu import kernels
-from parity_emulated_npu.operators import delta_net
+from parity_emulated_npu.operators import NAMESPACE, delta_net, operator_of
 
 torch.manual_seed(6)
 KEY_HEADS, HEADS, DK, DV = 2, 4, 6, 5
@@ -63,6 +63,23 @@ def check_lengths_begin_with_an_offset() -> None:
     )
     assert torch.equal(got[:2], torch.zeros(2, HEADS, DV))
     assert torch.equal(got[2:], want[2:])
+
+
+def check_lengths_of_torch_npus_operator_have_no_offset() -> None:
+    """vllm-ascend 0.18.0 (`patch_qwen3_next.py`) gives it `cu_seqlens[1:] - cu_seqlens[:-1]`."""
+    lengths, accepted = [3, 1, 2], [2, 1, 2]
+    q, k, v, beta, g = inputs(6)
+    state, blocks = torch.randn(6, HEADS, DV, DK), torch.arange(6)
+    want, after = golden(q, k, v, state, beta, g, DK**-0.5, lengths, blocks.tolist(), accepted)
+    arguments = dict(beta=beta, scale=DK**-0.5, g=g, ssm_state_indices=blocks)
+    given = dict(query=q, key=k, value=v, num_accepted_tokens=torch.tensor(accepted), **arguments)
+    of = {"torch_npu": lengths, f"torch.ops.{NAMESPACE}": [0, *lengths]}
+    for home, asked in of.items():
+        left = state.clone()
+        rule = operator_of("npu_recurrent_gated_delta_rule", home)
+        got = rule(**given, state=left, actual_seq_lengths=torch.tensor(asked))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(left, after, rtol=1e-4, atol=1e-5)
 
 
 def check_a_sequence_shorter_than_its_accepted_count_is_left_out() -> None:
