@@ -17,7 +17,7 @@ NAMESPACE = "_C_ascend"
 """Of vllm-ascend's own operators, `torch.ops._C_ascend`."""
 
 STAND_INS: dict[str, Callable[..., Any]] = {}
-"""By name, those of torch_npu and those of vllm-ascend; by full name where torch_npu's is another than vllm-ascend's."""
+"""By name, torch_npu's and vllm-ascend's; by full name where the two differ under one name."""
 
 _PREFIXES = ("npu_", "_npu_", "get_npu_")
 _HOME = os.path.dirname(os.path.dirname(__file__))
