@@ -13,7 +13,7 @@ from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.stops import StopRules
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
-from parity.comparator.reference.gaps import BoolArray, TokenGaps
+from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
@@ -64,6 +64,8 @@ class Case(Struct, frozen=True):
     """Tokens after an end, or past the limit, which need no reference."""
     gaps: TokenGaps | None = None
     """Of the candidate's tokens, where anything says how good they are."""
+    decided: Decided | None = None
+    """What the tolerance makes of `gaps`."""
     from_scores: bool = False
     gap_is_the_others: bool = False
     """The gap where they part is that of the baseline's token in the candidate's own list."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from bisect import bisect_left
+
 from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.walk import JUNCTION, Streams, Walk, walk, walk_unscored
-from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.gaps import TokenGaps, decided
 from parity.records import Kind
 
 
@@ -31,16 +32,17 @@ def _look(case: Case, setup: Setup) -> Case:
 
 
 def _streams(case: Case, gaps: TokenGaps, end: int, setup: Setup) -> Streams:
-    unsupported, unknown = gaps.unsupported(setup.tolerance), gaps.unknown(setup.tolerance)
+    found = case.decided or decided([gaps], setup.tolerance)[0]
+    rejected, unknown = found.rejected, found.unknown
     for event in case.events:
-        unsupported[event.position : event.end + JUNCTION] = False
-        unknown[event.position : event.end] = False
+        rejected = [at for at in rejected if not event.position <= at < event.end + JUNCTION]
+        unknown = [at for at in unknown if not event.position <= at < event.end]
     return Streams(
         case.a.token_ids,
         case.b.token_ids,
         case.parts_at,
         end,
-        np.flatnonzero(unsupported[:end]).tolist(),
+        rejected[: bisect_left(rejected, end)],
         unknown,
         gaps.best_id,
         setup.rules.of(case.b).terminators,

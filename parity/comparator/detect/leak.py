@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -136,20 +137,20 @@ class Donors:
         alone = (
             [] if candidate.keys == baseline.keys else [one for one in candidate if one.key not in baseline.completions]
         )
-        prompts: dict[str, TokenIds] = {}
-        for completion in (*baseline, *alone):
-            prompts.setdefault(completion.key.request, completion.prompt_token_ids)
+        self._keys = [*baseline.keys, *(one.key for one in (*differing, *alone))]
+        requests = [key.request for key in self._keys]
+        self._numbers = dict(zip(dict.fromkeys(requests), count()))
+        self._requests = list(self._numbers)
         other_prompts = [pairs.candidate[row] for row in np.flatnonzero(~pairs.same_prompt).tolist()]
-        columns = (
-            baseline.tokens,
-            RaggedTokens.of([one.token_ids for one in (*differing, *alone)]),
-            RaggedTokens.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
-        )
-        self._run = LaidOut(columns)
-        self._keys = [one.key for one in (*baseline, *differing, *alone)]
-        self._requests = list(prompts)
-        self._numbers = {request: number for number, request in enumerate(prompts)}
-        owners = [*(key.request for key in self._keys), *prompts, *(one.key.request for one in other_prompts)]
+        if len(self._numbers) == len(baseline.keys) and not other_prompts and not alone:
+            prompts = baseline.prompts
+        else:
+            first: dict[str, TokenIds] = {}
+            for one in (*baseline, *alone):
+                first.setdefault(one.key.request, one.prompt_token_ids)
+            prompts = RaggedTokens.of([*first.values(), *(one.prompt_token_ids for one in other_prompts)])
+        self._run = LaidOut((baseline.tokens, RaggedTokens.of([one.token_ids for one in (*differing, *alone)]), prompts))
+        owners = [*requests, *self._requests, *(one.key.request for one in other_prompts)]
         self._owners = np.fromiter(map(self._numbers.__getitem__, owners), dtype=np.int64, count=len(owners))
         self._language: Language | None = None
         self._sampled: TokenIds | None = None

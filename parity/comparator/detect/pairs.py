@@ -20,7 +20,7 @@ from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.whole_draws import ArmsDraws
-from parity.comparator.reference.gaps import TokenGaps, gap_instead
+from parity.comparator.reference.gaps import TokenGaps, decided, gap_instead
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
@@ -176,13 +176,15 @@ def _differing(setup: Setup) -> list[Case]:
     rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
     others = [pairs.candidate[row] for row in rows]
     scored = setup.reference.all_gaps(setup.arms[1], others)
+    said = dict(zip(scored, decided([gaps for gaps, _ in scored.values()], setup.tolerance), strict=True))
     asked_alike = not setup.inputs.candidate.own_sampling
-    too_long = stops.may_overrun(others, setup.rules, asked_alike=asked_alike).tolist()
+    too_long = stops.may_overrun(pairs.candidate, setup.rules, pairs.candidate_tokens, asked_alike=asked_alike)
     cases = []
-    for row, b, may_overrun in zip(rows, others, too_long, strict=True):
+    for row, b, may_overrun in zip(rows, others, too_long[rows].tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
         gaps = scored[b.key][0] if b.key in scored else None
-        cases.append(_case(pairs.baseline[row], b, int(pairs.parts_at[row]), past, gaps, setup))
+        case = _case(pairs.baseline[row], b, int(pairs.parts_at[row]), past, gaps, setup)
+        cases.append(case if gaps is None else replace(case, decided=said[b.key]))
     return cases
 
 

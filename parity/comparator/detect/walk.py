@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,7 +27,6 @@ from parity.comparator.detect.structure import (
     name_gap,
     name_tail,
 )
-from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.streams.alignment import Gap, common_prefix, realign
 from parity.comparator.streams.repeats import is_periodic
 from parity.messages import message
@@ -54,8 +52,8 @@ class Streams(Struct, frozen=True):
     """Candidate tokens from here on are explained already (past an end of the stream)."""
     bad: list[int]
     """Positions of the candidate's tokens before `end` that the reference does not support, ascending."""
-    unknown: BoolArray
-    """Shape (U,): the reference does not say."""
+    unknown: list[int]
+    """Positions of those on which the reference has no say, ascending."""
     best_ids: TokenIds
     """Shape (U,): what the reference would have chosen."""
     eos: frozenset[int] = frozenset()
@@ -63,7 +61,7 @@ class Streams(Struct, frozen=True):
     """Where the baseline's stream ends, its completion might have gone on."""
 
     def unsupported(self, start: int, stop: int) -> list[int]:
-        return self.bad[bisect_left(self.bad, start) : bisect_left(self.bad, stop)]
+        return self.bad[bisect_left(self.bad, start) : bisect_left(self.bad, stop)] if self.bad else []
 
     def ends_at(self, position: int) -> bool:
         return position == len(self.b) - 1 and int(self.b[-1]) in self.eos
@@ -110,19 +108,22 @@ class _Place(Struct, frozen=True):
 def walk(streams: Streams) -> Walk:
     """What is wrong with the candidate, by the reference."""
     first = min(streams.parts_at, streams.end)
-    place = _Place(first, first, first)
-    flip = first if place.goes_on(streams) else None
-    if streams.unsupported(first, streams.end):  # most often there is a near-tie and nothing else
-        while place.goes_on(streams):
-            place = _across(streams, place)
-            if place.goes_on(streams):
-                place = _along(streams, place)
-    events = place.events
-    if flip is not None or streams.open_end:
-        earliest = len(streams.a) if flip is None else flip
-        events = _rest(streams, place, earliest)
+    flip = first if first < len(streams.a) and first < streams.end else None
+    events = _events(streams, first, flip) if streams.unsupported(first, streams.end) else ()
     start = first if flip is None and streams.open_end else flip
     return Walk(flip, events, None if start is None else _first_unknown(streams, start))
+
+
+def _events(streams: Streams, first: int, flip: int | None) -> tuple[Event, ...]:
+    """All faults; most often there is a near-tie and nothing else, and nobody asks."""
+    place = _Place(first, first, first)
+    while place.goes_on(streams):
+        place = _across(streams, place)
+        if place.goes_on(streams):
+            place = _along(streams, place)
+    if flip is None and not streams.open_end:
+        return place.events
+    return _rest(streams, place, len(streams.a) if flip is None else flip)
 
 
 def walk_unscored(a: TokenIds, b: TokenIds, parts_at: int, end: int) -> Walk:
@@ -222,8 +223,8 @@ def _free(
 
 
 def _first_unknown(streams: Streams, start: int) -> int | None:
-    open_positions = np.flatnonzero(streams.unknown[start : streams.end])
-    return start + int(open_positions[0]) if len(open_positions) else None
+    at = bisect_left(streams.unknown, start)
+    return streams.unknown[at] if at < len(streams.unknown) and streams.unknown[at] < streams.end else None
 
 
 def _moved(a: TokenIds, b: TokenIds, first: int) -> Event | None:

@@ -12,7 +12,7 @@ also bounds a token outside the top-k by the k-th.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -63,10 +63,6 @@ class TokenGaps(Struct, frozen=True):
             return False
         return True if gap <= tolerance and self.most[position] < np.inf else None
 
-    def unknown(self, tolerance: float) -> BoolArray:
-        """Positions on which the reference has no say: nothing listed, or a bound that decides nothing."""
-        return np.isnan(self.gap) | (np.isinf(self.most) & ~self.unsupported(tolerance))
-
     def undecided(self, tolerance: float) -> BoolArray:
         """Positions that are supported by what is known of the penalties, and might not be if more were known."""
         return np.asarray((self.gap <= tolerance) & (self.most > tolerance) & np.isfinite(self.most))
@@ -84,6 +80,51 @@ class TokenGaps(Struct, frozen=True):
 
 def _number(value: float) -> float | None:
     return round(float(value), 4) if math.isfinite(value) else None
+
+
+class Decided(Struct, frozen=True):
+    """What a tolerance makes of the gaps of one completion: positions, ascending."""
+
+    rejected: list[int]
+    """Tokens that the reference does not support."""
+    unknown: list[int]
+    """Tokens on which it has no say: nothing listed, or a bound that decides nothing."""
+
+
+def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
+    """What a tolerance makes of the gaps of many completions, BATCH tokens at a time."""
+    found = []
+    for rows in _batches([len(view.gap) for view in views]):
+        some = views[rows]
+        gap, most = np.concatenate([view.gap for view in some]), np.concatenate([view.most for view in some])
+        rejected = gap > tolerance
+        ends = np.cumsum([len(view.gap) for view in some]).tolist()
+        found += map(
+            Decided,
+            _by_row(np.flatnonzero(rejected), ends),
+            _by_row(np.flatnonzero(np.isnan(gap) | (np.isinf(most) & ~rejected)), ends),
+        )
+    return found
+
+
+def _batches(sizes: Sequence[int]) -> Iterator[slice]:
+    """Rows of these sizes that make up to BATCH together; one at least."""
+    begin, total = 0, 0
+    for row, size in enumerate(sizes):
+        if row > begin and total + size > BATCH:
+            yield slice(begin, row)
+            begin, total = row, 0
+        total += size
+    if begin < len(sizes):
+        yield slice(begin, len(sizes))
+
+
+def _by_row(places: npt.NDArray[np.int64], ends: Sequence[int]) -> Iterator[list[int]]:
+    """Places in rows that lie end to end, row by row; `ends`: where each ends."""
+    begin = first = 0
+    for end, last in zip(ends, np.searchsorted(places, ends).tolist(), strict=True):
+        yield (places[first:last] - begin).tolist() if last > first else []
+        begin, first = end, last
 
 
 def no_gaps(length: int) -> TokenGaps:
@@ -113,7 +154,7 @@ def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: Penalised | Non
         return no_gaps(length)
     ids, values = top.ids[:covered], top.values[:covered]
     if penalised is None:
-        result = _covered(ids, values, token_ids[:covered])
+        result = _covered(np.ascontiguousarray(ids.T), np.ascontiguousarray(values.T), token_ids[:covered])
     else:
         result = _penalised(ids, values, top.logsumexp, token_ids[:covered], penalised)
     if covered == length:
@@ -141,20 +182,15 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
         else:
             result[row] = token_gaps(top, tokens)
     for rows in by_width.values():
-        begin = 0
-        while begin < len(rows):
-            end, size = begin, 0
-            while end < len(rows) and (end == begin or size + len(scored[rows[end]][1]) <= BATCH):
-                size += len(scored[rows[end]][1])
-                end += 1
-            some = [scored[row] for row in rows[begin:end]]
+        for batch in _batches([len(scored[row][1]) for row in rows]):
+            some = [scored[row] for row in rows[batch]]
             whole = _covered(
-                np.concatenate([top.ids for top, _ in some]),
-                np.concatenate([top.values for top, _ in some]),
+                np.concatenate([top.ids.T for top, _ in some], axis=1),
+                np.concatenate([top.values.T for top, _ in some], axis=1),
                 np.concatenate([tokens for _, tokens in some]),
             )
             at = 0
-            for row, (_, tokens) in zip(rows[begin:end], some, strict=True):
+            for row, (_, tokens) in zip(rows[batch], some, strict=True):
                 part = slice(at, at + len(tokens))
                 result[row] = TokenGaps(
                     whole.gap[part],
@@ -165,30 +201,35 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
                     whole.most[part],
                 )
                 at += len(tokens)
-            begin = end
     return [one for one in result if one is not None]
 
 
 def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds) -> TokenGaps:
-    """`token_gaps` where every token has an entry: ids and values of shape (T, K), K and T above 0."""
-    length, width = ids.shape
-    best, own = np.full(length, -np.inf), np.full(length, -np.inf)
-    best_id = np.full(length, -1, dtype=np.int64)
-    listed = np.zeros(length, dtype=np.bool_)
-    # Column by column: a reduction over K values a row costs numpy ten times as much.
-    for column in range(width):
-        usable = values[:, column] <= 1e-3  # NaN fails the test
-        logprobs = np.where(usable, values[:, column], -np.inf)
-        is_chosen = ids[:, column] == token_ids
-        listed |= is_chosen
-        np.maximum(own, logprobs, out=own, where=is_chosen)
-        better = logprobs > best
-        np.copyto(best, logprobs, where=better)
-        np.copyto(best_id, ids[:, column], where=better)
+    """`token_gaps` where every token has an entry: ids and values of shape (K, T), K and T above 0, rank by rank."""
+    with np.errstate(invalid="ignore"):
+        best = np.where(values[0] <= 1e-3, values[0], -np.inf)  # NaN fails the test
+        listed = ids[0] == token_ids
+        own = np.where(listed, best, -np.inf)
+        best_id = np.where(best > -np.inf, ids[0], -1)
+        # Rank by rank: a reduction over K values a row costs numpy ten times as much.
+        for rank, logprobs in zip(ids[1:], values[1:], strict=True):
+            better = logprobs > best
+            if better.any():  # seldom: lists come with the best token first
+                better &= logprobs <= 1e-3
+                np.copyto(best, logprobs, where=better)
+                np.copyto(best_id, rank, where=better)
+        # A chosen token that stands first and is the best one gains nothing by standing there again.
+        rest = np.flatnonzero(~listed | (own < best))
+        if len(rest):
+            others, again = values[1:, rest], ids[1:, rest] == token_ids[rest]
+            listed[rest] |= again.any(axis=0)
+            highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=0, initial=-np.inf)
+            own[rest] = np.maximum(own[rest], highest)
     if not listed.all():
         # A chosen token that is not listed is at most as likely as the last one listed.
-        usable_values = np.where(values[~listed] <= 1e-3, values[~listed], np.inf)
-        own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=1)
+        unlisted = values[:, ~listed]
+        usable_values = np.where(unlisted <= 1e-3, unlisted, np.inf)
+        own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=0)
     with np.errstate(invalid="ignore"):
         gap = best - own
     nothing = np.isneginf(best)

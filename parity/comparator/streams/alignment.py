@@ -80,6 +80,8 @@ def _shifted(a: TokenIds, b: TokenIds, head_a: TokenIds, head_b: TokenIds, ancho
         return run >= need or (run >= anchor and run in (rest_a, rest_b))
 
     for size in range(1, min(4, len(head_a), len(head_b))):
+        if a[size] != b[size]:
+            continue
         run = common_prefix(a[size:], b[size:])
         if long_enough(run, len(a) - size, len(b) - size):
             return Gap(size, size, run)
@@ -99,10 +101,13 @@ def _places(stream: TokenIds, needle: TokenIds) -> list[int]:
     width = len(needle)
     if width == 0 or len(stream) < width:
         return []
-    hits = stream[: len(stream) - width + 1] == needle[0]
+    places = (stream[: len(stream) - width + 1] == needle[0]).nonzero()[0]
     for offset in range(1, width):
-        hits = hits & (stream[offset : len(stream) - width + 1 + offset] == needle[offset])
-    return [int(place) for place in np.flatnonzero(hits)]
+        if not len(places):
+            break
+        places = places[stream[places + offset] == needle[offset]]
+    found: list[int] = places.tolist()
+    return found
 
 
 def self_match(b: TokenIds, lag: int, position: int) -> tuple[int, int] | None:
