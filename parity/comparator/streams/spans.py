@@ -5,7 +5,7 @@ A place is counted over all streams; nothing is copied, the captures' own column
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -125,20 +125,12 @@ class LaidOut:
         table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
         table[pairs] = True
         seen, full = np.zeros(len(wanted), dtype=np.int64), 0
-        index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
         numbers, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
             words = flat.view(np.uint64)
-            last = len(words) - SEED + 1
-            for begin in range(0, last if full < len(wanted) else 0, _STRIDE):
-                chunk = words[begin : min(begin + _STRIDE, last) + 1]
-                size = len(chunk) - 1
-                # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
-                table.take(_pair_index(chunk, index[:size]), out=maybe[:size], mode="wrap")
-                near = np.flatnonzero(maybe[:size])
-                if not len(near):
-                    continue
-                near += begin
+            for near in _near(words, table):
+                if full == len(wanted):
+                    break
                 values = _mixed([words[near + offset] for offset in range(SEED)])
                 match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
                 same = wanted[match] == values
@@ -156,6 +148,29 @@ class LaidOut:
         number = number[order]
         first = np.arange(len(number)) - np.searchsorted(number, number, side="left") < MOST_HITS
         return wanted[number[first]], places[order[first]]
+
+
+def _near(words: npt.NDArray[np.uint64], table: npt.NDArray[np.bool_]) -> Iterator[Places]:
+    """Places of SEED words in a row whose first two the table has, ascending, many at a time; the table may change in
+    between."""
+    last = len(words) - SEED + 1
+    index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
+    found: list[Places] = []
+    count = 0
+    for begin in range(0, last, _STRIDE):
+        chunk = words[begin : min(begin + _STRIDE, last) + 1]
+        size = len(chunk) - 1
+        # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
+        table.take(_pair_index(chunk, index[:size]), out=maybe[:size], mode="wrap")
+        near = maybe[:size].nonzero()[0]
+        near += begin
+        found.append(near)
+        count += len(near)
+        if count >= _STRIDE // 4:
+            yield np.concatenate(found)
+            found, count = [], 0
+    if count:
+        yield np.concatenate(found)
 
 
 def _agreeing(left: TokenIds, at: Places, right: TokenIds, place: Places, most: Places, way: int) -> Places:
