@@ -31,7 +31,7 @@ def compare(
     options = options or CompareOptions()
     inputs = normalise(baseline, candidate, scores, options.detokenize)
     pairs = pair_up(inputs.baseline, inputs.candidate)
-    references = references_of(inputs, options)
+    references = references_of(inputs, pairs, options)
     judged = judge(inputs, references, pairs, options, crossed or {})
     found = found_in(inputs, references, pairs, judged, options.alpha)
     run = measure(inputs, references, pairs, judged, found, options.alpha)

@@ -53,7 +53,7 @@ def conclude(
         notes=remarks.notes,
         baseline_gaps=keep_gaps(_only_gaps(references), inputs.baseline, inputs.given[0]),
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
-        first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
+        first_divergence=pairs.by_key(),
         next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps,
     )
 

@@ -69,6 +69,8 @@ class Case(Struct, frozen=True):
     from_scores: bool = False
     gap_is_the_others: bool = False
     """The gap where they part is that of the baseline's token in the candidate's own list."""
+    rival: tuple[float, bool] | None = None
+    """With scores: `gap_instead` of the baseline's token where they part."""
     contradicted: bool = False
     """The score rejects the baseline's token where they part: the candidate is not to blame for that."""
     flip: int | None = None

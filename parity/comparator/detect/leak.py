@@ -149,7 +149,8 @@ class Donors:
             for one in (*baseline, *alone):
                 first.setdefault(one.key.request, one.prompt_token_ids)
             prompts = RaggedTokens.of([*first.values(), *(one.prompt_token_ids for one in other_prompts)])
-        self._run = LaidOut((baseline.tokens, RaggedTokens.of([one.token_ids for one in (*differing, *alone)]), prompts))
+        others = RaggedTokens.of([one.token_ids for one in (*differing, *alone)])
+        self._run = LaidOut((baseline.tokens, others, prompts))
         owners = [*requests, *self._requests, *(one.key.request for one in other_prompts)]
         self._owners = np.fromiter(map(self._numbers.__getitem__, owners), dtype=np.int64, count=len(owners))
         self._language: Language | None = None

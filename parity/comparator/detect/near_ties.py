@@ -79,6 +79,8 @@ def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
     a, b = case.a, case.b
     if flip >= len(a.token_ids):
         return None
+    if case.from_scores and flip == case.parts_at:
+        return case.rival
     top = setup.reference.score(setup.arms[1], b) if case.from_scores else a.lists
     penalised = setup.reference.shaping(b).penalised(b)
     return gap_instead(top, flip, int(a.token_ids[flip]), b.token_ids[:flip], penalised, own=int(b.token_ids[flip]))

@@ -20,7 +20,7 @@ from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.whole_draws import ArmsDraws
-from parity.comparator.reference.gaps import TokenGaps, decided, gap_instead
+from parity.comparator.reference.gaps import Decided, TokenGaps, decided, gap_instead
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
@@ -183,18 +183,24 @@ def _differing(setup: Setup) -> list[Case]:
     for row, b, may_overrun in zip(rows, others, too_long[rows].tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
         gaps = scored[b.key][0] if b.key in scored else None
-        case = _case(pairs.baseline[row], b, int(pairs.parts_at[row]), past, gaps, setup)
-        cases.append(case if gaps is None else replace(case, decided=said[b.key]))
+        cases.append(_case(pairs.baseline[row], b, int(pairs.parts_at[row]), past, gaps, said.get(b.key), setup))
     return cases
 
 
 def _case(
-    a: Completion, b: Completion, parts_at: int, past: Event | None, scored: TokenGaps | None, setup: Setup
+    a: Completion,
+    b: Completion,
+    parts_at: int,
+    past: Event | None,
+    scored: TokenGaps | None,
+    said: Decided | None,
+    setup: Setup,
 ) -> Case:
     """One pair with the gaps of the candidate's tokens: by its score, else by what the engines listed themselves."""
     if scored is not None:
-        contradicted = _contradicts_baseline(a, b, parts_at, setup)
-        return Case(a, b, parts_at, past, scored, from_scores=True, contradicted=contradicted)
+        rival = _rival(a, b, parts_at, setup)
+        contradicted = rival is not None and rival[0] > setup.tolerance + CONTRADICTION
+        return Case(a, b, parts_at, past, scored, said, from_scores=True, rival=rival, contradicted=contradicted)
     shaping = setup.reference.shaping(b)
     if shaping.unknown:
         return Case(a, b, parts_at, past)
@@ -204,18 +210,17 @@ def _case(
     return Case(a, b, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
 
-def _contradicts_baseline(a: Completion, b: Completion, first: int, setup: Setup) -> bool:
-    """Does the score of the candidate reject the *baseline's* token where they part?
+def _rival(a: Completion, b: Completion, first: int, setup: Setup) -> tuple[float, bool] | None:
+    """(gap, is it exact) of the *baseline's* token by the score of the candidate, where they part.
 
-    Both sides saw the same text up to there and the baseline chose that token: the baseline is at fault
-    there, or the score is not of these tokens. The candidate is not to blame for that.
+    Both sides saw the same text up to there and the baseline chose that token. Where the score rejects it the baseline
+    is at fault there, or the score is not of these tokens: the candidate is not to blame for that.
     """
     if first >= min(len(a.token_ids), len(b.token_ids)):
-        return False
+        return None
     top = setup.reference.score(setup.arms[1], b)
     penalised, said = setup.reference.shaping(b).penalised(b), b.token_ids[:first]
-    rival = gap_instead(top, first, int(a.token_ids[first]), said, penalised, own=int(b.token_ids[first]))
-    return rival is not None and rival[0] > setup.tolerance + CONTRADICTION
+    return gap_instead(top, first, int(a.token_ids[first]), said, penalised, own=int(b.token_ids[first]))
 
 
 def _identical(setup: Setup) -> list[Case]:

@@ -34,10 +34,14 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
         turned, tokens = turned + 1, tokens + min(at + 1, count)
         found = gaps.get(key)
         rest = slice(at + 1, limited.get(key, count))
-        known = np.empty(0) if found is None else found.gap[rest]
-        known = known[np.isfinite(known)]
-        turned, tokens = turned + int((known > 0).sum()), tokens + len(known)
-        unseen += max(0, count - at - 1 - len(known))
+        known = 0
+        if found is not None:
+            gap = found.gap[rest]
+            finite = np.isfinite(gap)
+            known = np.count_nonzero(finite)
+            turned += np.count_nonzero((gap > 0) & finite)
+        tokens += known
+        unseen += max(0, count - at - 1 - known)
     if not tokens:
         return None
     return Moved(turned=turned, tokens=tokens, unseen=unseen, at_most=min(1.0, most(turned) / tokens))

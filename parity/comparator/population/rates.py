@@ -109,9 +109,12 @@ def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
     sizes = np.array([min(len(stream), LOOP_WINDOW) for stream in streams], dtype=np.int64)
     for size in set(sizes[sizes >= SHORTEST_LOOP].tolist()):
         rows = np.flatnonzero(sizes == size).tolist()
-        tails = np.stack([streams[row][-size:] for row in rows])
+        tails = np.concatenate([streams[row][-size:] for row in rows]).reshape(-1, size)
+        looping = np.zeros(len(rows), dtype=np.bool_)
         for lag in range(1, size // 3 + 1):
-            result[rows] |= (tails[:, lag:] == tails[:, :-lag]).all(axis=1)
+            some = np.flatnonzero(tails[:, -1] == tails[:, -1 - lag])  # the others are none
+            looping[some] |= (tails[some, lag:] == tails[some, :-lag]).all(axis=1)
+        result[rows] = looping
     return result
 
 

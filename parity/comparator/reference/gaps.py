@@ -344,19 +344,21 @@ def gap_of_other(
     """
     if top is None or position >= len(top):
         return None
-    ids, values = top.ids[position], top.values[position]
     # One short list: plain Python is faster than arrays here.
-    usable = [
-        (value, listed) for listed, value in zip(ids.tolist(), values.tolist(), strict=True) if -np.inf < value <= 1e-3
-    ]
-    if not usable:
+    best = here = -math.inf
+    last = math.inf
+    for listed, value in zip(top.ids[position].tolist(), top.values[position].tolist(), strict=True):
+        if -math.inf < value <= 1e-3:
+            best = max(best, value)
+            if listed == token_id:
+                here = max(here, value)
+            elif listed != own:
+                last = min(last, value)
+    if best == -math.inf:
         return None
-    best = max(usable)[0]
-    here = [value for value, listed in usable if listed == token_id]
-    if here:
-        return best - max(here), True
-    ranked = [value for value, listed in usable if listed != own]
-    return best - min(ranked, default=best), False
+    if here > -math.inf:
+        return best - here, True
+    return best - min(best, last), False
 
 
 def gap_instead(

@@ -12,6 +12,7 @@ from parity.comparator.reference.floor import Floor, measure_floor
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.sanity import Wrong, wrong_scores
 from parity.comparator.reference.scores import Reference
+from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, Remarks, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
 from parity.records.next_steps import Step
@@ -34,10 +35,10 @@ class References(Struct, frozen=True):
     """The scores were left out since they reject the baseline and support the candidate."""
 
 
-def references_of(inputs: Inputs, options: CompareOptions) -> References:
+def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked)
-    wrong = wrong_scores(inputs, lookup)
+    wrong = wrong_scores(inputs, pairs, lookup)
     if wrong is not None:
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))

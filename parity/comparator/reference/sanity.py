@@ -7,7 +7,7 @@ be wrong with them. What their numbers are, base and sign, is asked before (`inp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
@@ -20,7 +20,7 @@ from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.reference.gaps import gap_of_other
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.shaping import Shaping
-from parity.comparator.streams.alignment import common_prefix
+from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Scores, TokenIds, TopLogprobs
 
@@ -50,13 +50,13 @@ class Wrong(Struct, frozen=True):
     """They reject what the baseline has chosen, and support the candidate."""
 
 
-def wrong_scores(inputs: Inputs, reference: Reference) -> Wrong | None:
+def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference) -> Wrong | None:
     """None where the scores are of these arms."""
     if not inputs.scores:
         return None
     if why := _of_others(inputs, inputs.scores):
         return Wrong(why)
-    if found := _rejecting(inputs, reference):
+    if found := _rejecting(inputs, pairs, reference):
         return found
     why = _not_naming(inputs, reference)
     return None if why is None else Wrong(why)
@@ -109,9 +109,10 @@ class _Own(Struct, frozen=True):
     top: TopLogprobs
 
 
-def _rejecting(inputs: Inputs, reference: Reference) -> Wrong | None:
+def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference) -> Wrong | None:
     """Scores that reject what both engines chose, or the baseline alone."""
-    own, rejections = _own_tokens(inputs, reference)
+    parts_at = pairs.by_key()
+    own, rejections = _own_tokens(inputs, parts_at, reference)
     tokens = sum(len(one.tokens) for one in own)
     rejected = int(rejections.sum())
     if tokens < FEW_TOKENS:
@@ -119,7 +120,7 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Wrong | None:
     hit = int((rejections > 0).sum())
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
     if share < REJECTED:
-        why = _rejecting_at_partings(inputs, reference)
+        why = _rejecting_at_partings(inputs, parts_at, reference)
         return None if why is None else Wrong(why, against_baseline=_support_candidate(inputs, reference))
     if _support_candidate(inputs, reference):
         return Wrong(
@@ -150,8 +151,8 @@ def _support_candidate(inputs: Inputs, reference: Reference) -> bool:
     return len(rejected) >= FEW_COMPLETIONS and sum(rejected) <= (1 - ACCEPTED) * len(rejected)
 
 
-def _rejecting_at_partings(inputs: Inputs, reference: Reference) -> Message | None:
-    share = _at_partings(inputs, reference)
+def _rejecting_at_partings(inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference) -> Message | None:
+    share = _at_partings(inputs, parts_at, reference)
     if share < REJECTED:
         return None
     return message(
@@ -221,10 +222,12 @@ def _why_not_naming(own: Sequence[_Own]) -> Message:
     return _MIXED_UP if fitting * 2 > len(some) else _OTHER_TOKENS
 
 
-def _own_tokens(inputs: Inputs, reference: Reference) -> tuple[list[_Own], npt.NDArray[np.int64]]:
+def _own_tokens(
+    inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference
+) -> tuple[list[_Own], npt.NDArray[np.int64]]:
     """Of the first completions that have some; and how many of each are more than NOT_NOISE below the best or, without
     a penalty, not listed."""
-    looked = list(islice(_chosen_by_baseline(inputs, reference), _LOOKED_AT))
+    looked = list(islice(_chosen_by_baseline(inputs, parts_at, reference), _LOOKED_AT))
     gaps = {
         arm: reference.all_gaps(arm, [one for name, one, _ in looked if name == arm])
         for arm in {arm for arm, *_ in looked}
@@ -242,14 +245,16 @@ def _own_tokens(inputs: Inputs, reference: Reference) -> tuple[list[_Own], npt.N
     return own, np.add.reduceat(rejected.astype(np.int64), np.cumsum([0, *sizes[:-1]]))
 
 
-def _chosen_by_baseline(inputs: Inputs, reference: Reference) -> Iterator[tuple[str, Completion, int]]:
+def _chosen_by_baseline(
+    inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference
+) -> Iterator[tuple[str, Completion, int]]:
     """(arm, its completion, how many of its first tokens): scored by the baseline's own scores, else by the candidate's
     as far as both streams are equal. What is drawn at random may lie anywhere, and is no witness."""
     candidate = inputs.candidate
     for a in _scored(inputs, reference):
         arm, one, size = inputs.baseline.header.arm, a, len(a.token_ids)
         if reference.score(arm, one) is None and (b := candidate.completions.get(a.key)) is not None:
-            arm, one, size = candidate.header.arm, b, _common(a, b)
+            arm, one, size = candidate.header.arm, b, parts_at.get(a.key, size)
         top = reference.score(arm, one)
         size = 0 if top is None else min(size, len(top))
         if size:
@@ -264,7 +269,7 @@ def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
             yield one
 
 
-def _at_partings(inputs: Inputs, reference: Reference) -> float:
+def _at_partings(inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference) -> float:
     """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
     0 where they are few, or where it is below REJECTED for sure."""
     looked = wrong = 0
@@ -277,8 +282,8 @@ def _at_partings(inputs: Inputs, reference: Reference) -> float:
         top = None if b is None else reference.score(arm, b)
         if b is None or top is None or not _same(a.prompt_token_ids, b.prompt_token_ids):
             continue
-        at = _common(a, b)
-        if at >= min(len(a.token_ids), len(b.token_ids)) or at >= len(top) or _is_shaped(reference.shaping(b)):
+        at = parts_at.get(a.key)
+        if at is None or at >= min(len(a.token_ids), len(b.token_ids), len(top)) or _is_shaped(reference.shaping(b)):
             continue
         rival = gap_of_other(top, at, int(a.token_ids[at]), own=int(b.token_ids[at]))
         if rival is not None:
@@ -293,10 +298,6 @@ def _is_shaped(shaping: Shaping) -> bool:
 
 def _same(a: TokenIds, b: TokenIds) -> bool:
     return a is b or np.array_equal(a, b)
-
-
-def _common(a: Completion, b: Completion) -> int:
-    return common_prefix(a.token_ids, b.token_ids)
 
 
 def _rejected(tokens: TokenIds, top: TopLogprobs, shift: int) -> float:

@@ -9,7 +9,6 @@ Windows are bounded, so the time grows linearly with the length of the streams w
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec import Struct
 
 from parity.records import TokenIds

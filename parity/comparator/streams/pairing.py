@@ -35,6 +35,11 @@ class Pairs(Struct, frozen=True):
     aborted: int
     """Pairs of which one side or both were aborted."""
 
+    def by_key(self) -> dict[Key, int]:
+        """`parts_at` of the pairs whose streams differ."""
+        rows = np.flatnonzero(~self.identical)
+        return {self.keys[row]: at for row, at in zip(rows.tolist(), self.parts_at[rows].tolist(), strict=True)}
+
     def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
         """Some of the pairs; rows: shape (P,)."""
         if rows.all():
