@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeGuard
 
@@ -130,19 +128,6 @@ def parsed_or_none(number: int, raw: bytes, report: Report, reader: QuickReader 
         cut = not raw.endswith(b"\n")
         report(number, CUT_OFF if cut else message("capture.not_valid_json", "not valid JSON"))
         return None
-
-
-@contextmanager
-def no_cycle_search() -> Iterator[None]:
-    """Python's search for reference cycles stopped: parsed JSON has none, and millions of small lists make the
-    search take as long as the reading."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def loads(raw: bytes) -> Any:

@@ -8,8 +8,9 @@ from typing import NoReturn
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
-from parity.capture.lines import CUT_OFF, is_record, lines_of, no_cycle_search
+from parity.capture.lines import CUT_OFF, is_record, lines_of
 from parity.capture.problems import CaptureError
+from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
 

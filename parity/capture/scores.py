@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 from parity.capture.assemble import Assembler
 from parity.capture.checksum import hint_for
 from parity.capture.fields import take
-from parity.capture.lines import is_record, no_cycle_search, open_capture, parsed_or_none, raw_lines
+from parity.capture.lines import is_record, open_capture, parsed_or_none, raw_lines
 from parity.capture.parse import ScoreName
 from parity.capture.problems import CaptureError
+from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Header, ScoreKey, TopLogprobs
 

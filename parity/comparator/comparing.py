@@ -10,10 +10,12 @@ from parity.comparator.population.run import measure
 from parity.comparator.reference.references import references_of
 from parity.comparator.streams.pairing import pair_up
 from parity.comparator.types import CompareOptions, Comparison
+from parity.cycles import no_cycle_search
 from parity.records import Capture, Scores
 from parity.records.crossings import Crossed
 
 
+@no_cycle_search()
 def compare(
     baseline: Capture,
     candidate: Capture,

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps
-from parity.records import Capture, Key, RaggedTokens, TokenIds
+from parity.comparator.reference.gaps import TokenGaps, batches
+from parity.records import Capture, Key, TokenIds
 from parity.records.gaps import KeptGaps
 
 
@@ -26,12 +26,17 @@ def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) 
     if not shown:
         return {}
     # All tokens at once: three small arrays for each completion cost more than the rest of a comparison.
-    flat = RaggedTokens.of([gaps[key].best_id for key in shown])
-    with np.errstate(over="ignore"):
-        gap = np.round(np.concatenate([gaps[key].gap for key in shown]), 4).astype(np.float32)
-    bounded = np.concatenate([gaps[key].bounded for key in shown])
-    best_id = np.where(flat.flat.astype(np.int32) == flat.flat, flat.flat, -1).astype(np.int32)  # 32 bits, or no token
-    parts = (slice(begin, end) for begin, end in pairwise(flat.offsets.tolist()))
+    views = [gaps[key] for key in shown]
+    bounds = np.cumsum([0, *(len(view.gap) for view in views)]).tolist()
+    gap, bounded, best_id = (np.empty(bounds[-1], dtype=kind) for kind in (np.float32, np.bool_, np.int32))
+    for rows in batches([len(view.gap) for view in views]):
+        some, part = views[rows], slice(bounds[rows.start], bounds[rows.stop])
+        with np.errstate(over="ignore"):
+            gap[part] = np.round(np.concatenate([view.gap for view in some]), 4)
+        bounded[part] = np.concatenate([view.bounded for view in some])
+        best_id[part] = ids = np.concatenate([view.best_id for view in some])
+        best_id[part][best_id[part] != ids] = -1  # 32 bits, or no token
+    parts = (slice(begin, end) for begin, end in pairwise(bounds))
     return {
         key: _padded(KeptGaps(gap[part], bounded[part], best_id[part]), len(tokens))
         for (key, tokens), part in zip(shown.items(), parts, strict=True)

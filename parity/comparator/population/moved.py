@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.gaps import TokenGaps, batches
 from parity.comparator.statistics import poisson_tail
 from parity.comparator.stats import Moved
 from parity.comparator.streams.pairing import Pairs
@@ -26,6 +26,7 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     """Of greedy pairs; `gaps`: of the candidate's scored completions; limited: from where on nothing is known of one.
     None where nothing was compared."""
     turned = tokens = unseen = 0
+    later = []
     rows = np.flatnonzero(pairs.same_prompt)
     identical = pairs.identical[rows]
     tokens += int(pairs.candidate_tokens.sizes[rows[identical]].sum())
@@ -34,14 +35,14 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
         turned, tokens = turned + 1, tokens + min(at + 1, count)
         found = gaps.get(key)
         rest = slice(at + 1, limited.get(key, count))
-        known = 0
+        unseen += max(0, count - at - 1)
         if found is not None:
-            gap = found.gap[rest]
-            finite = np.isfinite(gap)
-            known = np.count_nonzero(finite)
-            turned += np.count_nonzero((gap > 0) & finite)
-        tokens += known
-        unseen += max(0, count - at - 1 - known)
+            later.append(found.gap[rest])
+    for some in batches(list(map(len, later))):
+        gap = np.concatenate(later[some])
+        finite = np.isfinite(gap)
+        known = int(np.count_nonzero(finite))
+        turned, tokens, unseen = turned + int((finite & (gap > 0)).sum()), tokens + known, unseen - known
     if not tokens:
         return None
     return Moved(turned=turned, tokens=tokens, unseen=unseen, at_most=min(1.0, most(turned) / tokens))

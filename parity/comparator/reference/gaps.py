@@ -58,10 +58,10 @@ class TokenGaps(Struct, frozen=True):
 
     def supports(self, position: int, tolerance: float) -> bool | None:
         """Is the token at `position` justified? None where the reference has no say."""
-        gap = float(self.gap[position])
+        gap = self.gap.item(position)
         if gap > tolerance:
             return False
-        return True if gap <= tolerance and self.most[position] < np.inf else None
+        return True if gap <= tolerance and self.most.item(position) < np.inf else None
 
     def undecided(self, tolerance: float) -> BoolArray:
         """Positions that are supported by what is known of the penalties, and might not be if more were known."""
@@ -70,16 +70,16 @@ class TokenGaps(Struct, frozen=True):
     def at(self, position: int) -> dict[str, Json]:
         """The numbers of one position, for evidence."""
         return {
-            "gap": _number(self.gap[position]),
-            "gap_is_lower_bound": bool(self.bounded[position]),
-            "best_token": int(self.best_id[position]),
-            "best_logprob": _number(self.best[position]),
-            "chosen_logprob": _number(self.chosen[position]),
+            "gap": _number(self.gap.item(position)),
+            "gap_is_lower_bound": self.bounded.item(position),
+            "best_token": self.best_id.item(position),
+            "best_logprob": _number(self.best.item(position)),
+            "chosen_logprob": _number(self.chosen.item(position)),
         }
 
 
 def _number(value: float) -> float | None:
-    return round(float(value), 4) if math.isfinite(value) else None
+    return round(value, 4) if math.isfinite(value) else None
 
 
 class Decided(Struct, frozen=True):
@@ -93,8 +93,8 @@ class Decided(Struct, frozen=True):
 
 def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
     """What a tolerance makes of the gaps of many completions, BATCH tokens at a time."""
-    found = []
-    for rows in _batches([len(view.gap) for view in views]):
+    found: list[Decided] = []
+    for rows in batches([len(view.gap) for view in views]):
         some = views[rows]
         gap, most = np.concatenate([view.gap for view in some]), np.concatenate([view.most for view in some])
         rejected = gap > tolerance
@@ -107,7 +107,7 @@ def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
     return found
 
 
-def _batches(sizes: Sequence[int]) -> Iterator[slice]:
+def batches(sizes: Sequence[int]) -> Iterator[slice]:
     """Rows of these sizes that make up to BATCH together; one at least."""
     begin, total = 0, 0
     for row, size in enumerate(sizes):
@@ -182,7 +182,7 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
         else:
             result[row] = token_gaps(top, tokens)
     for rows in by_width.values():
-        for batch in _batches([len(scored[row][1]) for row in rows]):
+        for batch in batches([len(scored[row][1]) for row in rows]):
             some = [scored[row] for row in rows[batch]]
             whole = _covered(
                 np.concatenate([top.ids.T for top, _ in some], axis=1),
@@ -349,11 +349,12 @@ def gap_of_other(
     last = math.inf
     for listed, value in zip(top.ids[position].tolist(), top.values[position].tolist(), strict=True):
         if -math.inf < value <= 1e-3:
-            best = max(best, value)
+            if value > best:
+                best = value
             if listed == token_id:
                 here = max(here, value)
-            elif listed != own:
-                last = min(last, value)
+            elif value < last and listed != own:
+                last = value
     if best == -math.inf:
         return None
     if here > -math.inf:

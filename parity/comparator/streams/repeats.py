@@ -68,7 +68,8 @@ def find_repeat(b: TokenIds, position: int, earliest: int, *, exact_lag: int | N
 def find_loop(b: TokenIds, position: int, earliest: int) -> Repeat | None:
     """A loop that begins at or near `position` with a pattern of its own: its first period is new text."""
     length = len(b)
-    for lag in range(1, min(64, (length - position) // 2) + 1):
+    longest = min(64, (length - position) // 2)
+    for lag in (np.flatnonzero(b[position + 1 : position + 1 + longest] == b[position]) + 1).tolist():
         stretch = self_match(b, lag, position + lag)
         if stretch is None or stretch[0] > position + lag:
             continue

@@ -1,0 +1,114 @@
+"""What is computed of all completions at once is what one token after another gives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parity.comparator.reference import gaps
+from parity.comparator.reference.gaps import batched_token_gaps, batches, decided, gap_of_other
+from parity.comparator.streams.pairing import first_differences
+from parity.comparator.streams.repeats import find_loop
+from parity.records import RaggedTokens, TokenIds, TopLogprobs
+
+
+def lists(rng: np.random.Generator, length: int, width: int) -> tuple[TopLogprobs, TokenIds]:
+    """Lists with tokens twice, tokens not listed, numbers that are no logprobs, and lists of nothing."""
+    ids = rng.integers(0, 6, (length, width))
+    values = np.round(-np.abs(rng.normal(0.5, 0.5, (length, width))), 1)
+    values[rng.random((length, width)) < 0.1] = np.nan
+    values[rng.random((length, width)) < 0.05] = 0.5
+    values[rng.random((length, width)) < 0.05] = -np.inf
+    values[rng.random(length) < 0.1] = np.nan
+    tokens = np.where(rng.random(length) < 0.6, ids[:, 0], rng.integers(0, 6, length))
+    return TopLogprobs(ids.astype(np.int64), values), tokens.astype(np.int64)
+
+
+def of_one_token(ids: list[int], values: list[float], token: int) -> tuple[float, bool, int, float, float]:
+    """(gap, is it a bound, best token, its logprob, the chosen one's), as the words of TokenGaps have it."""
+    usable = [value if value <= 1e-3 else -math.inf for value in values]
+    best = max(usable)
+    if best == -math.inf:
+        return math.nan, False, -1, math.nan, -math.inf if token in ids else math.nan
+    own = [value for one, value in zip(ids, usable, strict=True) if one == token]
+    last = min((value for value in usable if value > -math.inf), default=math.inf)
+    chosen = max(own, default=last)
+    return best - chosen, not own, ids[usable.index(best)], best, chosen if own else math.nan
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_gaps_of_many_are_those_of_each_token(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaps, "BATCH", 50)
+    rng = np.random.default_rng(width)
+    scored = [lists(rng, length, width) for length in (40, 1, 0, 13, 70, 5)]
+    for (top, tokens), found in zip(scored, batched_token_gaps(scored), strict=True):
+        for at, token in enumerate(tokens.tolist()):
+            gap, bounded, best_id, best, chosen = of_one_token(top.ids[at].tolist(), top.values[at].tolist(), token)
+            said = [found.gap[at], found.bounded[at], found.best_id[at], found.best[at], found.chosen[at]]
+            assert said == pytest.approx([gap, bounded, best_id, best, chosen], nan_ok=True), (at, top.values[at])
+            assert found.most[at] == pytest.approx(math.inf if bounded else gap, nan_ok=True)
+
+
+def test_what_a_tolerance_decides_is_the_same_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaps, "BATCH", 30)
+    rng = np.random.default_rng(1)
+    views = batched_token_gaps([lists(rng, length, 3) for length in (20, 0, 25, 3, 60)])
+    found = decided(views, 0.5)
+    assert [one.rejected for one in found] == [np.flatnonzero(view.gap > 0.5).tolist() for view in views]
+    assert [one.unknown for one in found] == [
+        list(filter(lambda at, v=view: v.supports(at, 0.5) is None, range(len(view.gap)))) for view in views
+    ]
+    assert sum(len(one.rejected) for one in found) > 10
+    assert sum(len(one.unknown) for one in found) > 10
+
+
+def test_batches_hold_all_rows_once() -> None:
+    sizes = [5, gaps.BATCH, 0, gaps.BATCH + 1, 1, 2, 3]
+    assert [row for rows in batches(sizes) for row in range(rows.start, rows.stop)] == list(range(len(sizes)))
+    assert all(rows.stop - rows.start == 1 or sum(sizes[rows]) <= gaps.BATCH for rows in batches(sizes))
+    assert list(batches([])) == []
+
+
+def test_gap_of_another_token_is_by_the_list() -> None:
+    rng = np.random.default_rng(2)
+    top, _ = lists(rng, 200, 4)
+    for at in range(200):
+        for token, own in ((1, None), (2, 3), (9, 0)):
+            pairs = [
+                (i, v)
+                for i, v in zip(top.ids[at].tolist(), top.values[at].tolist(), strict=True)
+                if -math.inf < v <= 1e-3
+            ]
+            here = [v for i, v in pairs if i == token]
+            best = max((v for _, v in pairs), default=math.nan)
+            others = [v for i, v in pairs if i != own]
+            wanted = (
+                None if not pairs else (best - max(here), True) if here else (best - min(others, default=best), False)
+            )
+            assert gap_of_other(top, at, token, own=own) == wanted
+
+
+def test_streams_part_where_each_pair_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    sizes = [0, 7, 40_000, 3, 3, 0, 90, 5]
+    left = [rng.integers(0, 2, size) for size in sizes]
+    right = [stream.copy() for stream in left]
+    right[2][39_000] ^= 1
+    right[3] = right[3][:2]
+    right[6][0] ^= 1
+    right[7] = np.append(right[7], 1)
+    found = first_differences(RaggedTokens.of(left), RaggedTokens.of(right))
+    assert found.tolist() == [-1, -1, 39_000, 2, -1, -1, 0, 5]
+
+
+def test_a_loop_is_found_whatever_stands_before_it() -> None:
+    rng = np.random.default_rng(4)
+    for period in (1, 2, 5, 20):
+        chunk = np.arange(period) + 100
+        stream = np.concatenate([rng.integers(0, 50, 30), np.tile(chunk, 100 // period)])
+        loop = find_loop(stream, 30, 0)
+        assert loop is not None
+        assert (loop.start, loop.end, loop.lag) == (30, len(stream), period)
+    assert find_loop(rng.integers(0, 10_000, 200), 20, 0) is None
