@@ -5,7 +5,9 @@
 One start of the CPU engine with speculation. Each pair runs the same requests once as vLLM is and once recorded, in
 turns first; what is compared is the median, and pair by pair. On a machine that does other things as well, wall-clock
 figures say little: so tokens are also set against the CPU seconds of the engine's main thread, which runs every step,
-and the recorder's own part is the CPU time of that thread inside its doors.
+and the recorder's own part is the CPU time of that thread inside its doors. All runs do the same work in the same step:
+`of_steps` compares the sums over steps of each step's median over the runs, with the wait for the last block, and is
+what says most where something else ran in between.
 """
 
 from __future__ import annotations
@@ -105,12 +107,26 @@ def inside(path: Path) -> None:
     prompts = [TokensPrompt(prompt_token_ids=one) for one in job["requests"]]
     params = [SamplingParams(temperature=0, max_tokens=job["tokens"] - (7 * i) % 23) for i in range(len(prompts))]
 
+    each_step: dict[bool, list[list[float]]] = {False: [], True: []}
+    waits: list[float] = []
+    step = llm.llm_engine.step
+
+    def timed_step() -> Any:
+        began = time.perf_counter()
+        try:
+            return step()
+        finally:
+            each_step[recorder.on][-1].append(time.perf_counter() - began)
+
+    llm.llm_engine.step = timed_step
+
     def run(recorded: bool) -> tuple[float, float, Any]:
         for owner, name, door in doors:
             owner.__dict__.pop(name, None)
             if recorded:
                 setattr(owner, name, door)
         recorder.on = recorded
+        each_step[recorded].append([])
         began, cpu = time.perf_counter(), time.thread_time()
         outputs = llm.generate(prompts, params, use_tqdm=False)
         flushing = time.perf_counter()
@@ -118,6 +134,7 @@ def inside(path: Path) -> None:
         ended = time.perf_counter()
         seconds, cpu = ended - began, time.thread_time() - cpu
         spent.flushing += ended - flushing
+        waits.extend([ended - flushing] * recorded)
         spent.engine += cpu * recorded
         tokens = [list(one.outputs[0].token_ids) for one in outputs]
         count = sum(map(len, tokens))
@@ -126,6 +143,9 @@ def inside(path: Path) -> None:
     run(False)
     run(True)
     spent.clear()
+    waits.clear()
+    each_step[False].clear()
+    each_step[True].clear()
     steps_before = recorder.step
     speeds: dict[bool, list[float]] = {False: [], True: []}
     by_cpu: dict[bool, list[float]] = {False: [], True: []}
@@ -142,7 +162,13 @@ def inside(path: Path) -> None:
     ratios, cpu_ratios = (
         [with_ / without for without, with_ in zip(some[False], some[True], strict=True)] for some in (speeds, by_cpu)
     )
+    bare, with_recorder = (
+        sum(statistics.median(times) for times in zip(*each_step[recorded], strict=True)) for recorded in (False, True)
+    )
     result = {
+        "of_steps": round(bare / (with_recorder + statistics.median(waits)), 4),
+        "of_steps_without_the_last_block": round(bare / with_recorder, 4),
+        "ms_of_all_steps": [round(1000 * bare, 2), round(1000 * with_recorder, 2)],
         "pairs": job["pairs"],
         "rows": job["engine"]["max_num_seqs"],
         "requests": len(prompts),

@@ -13,7 +13,6 @@ itself and read after the step's own synchronisation.
 from __future__ import annotations
 
 import inspect
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ from parity.capture.step_table import NOTHING, Ragged
 from parity_backends.worker.copies import host_copy
 from parity_backends.worker.sentences import message
 
-from .host_copies import copied, first_best, is_of_state, state_readings
+from .host_copies import copied, first_best, is_of_state, places_of, state_readings
 from .kv_watch import KV_COLUMNS, KeyValueWatch
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .state_digests import StateDigests, states_of
-from .step_sight import Sight, flat
+from .step_sight import Sight, held
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
 """What runs the model; the first that a runner has. vllm-ascend 0.13.0 goes through a method of its own and never calls
@@ -109,7 +108,7 @@ class FirstRunner(Recorder):
         self.rows(sight, names)
         drafts = output.scheduled_spec_decode_tokens
         sight.index = dict(batch.req_id_to_index)
-        sight.lists["drafts"] = flat(list(map(drafts.get, names, repeat(()))))
+        sight.drafted, sight.lists["drafts"] = list(drafts), held(list(drafts.values()))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
@@ -211,7 +210,7 @@ class FirstRunner(Recorder):
 
     def _tokens(self, sight: Sight, output: Any) -> None:
         batch, count = self.runner.input_batch, len(sight.names)
-        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), flat(output.sampled_token_ids)
+        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
         kept = getattr(batch, "num_accepted_tokens_cpu", None)
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()
@@ -219,13 +218,13 @@ class FirstRunner(Recorder):
             self.unseen.setdefault("kept", nothing_kept())
         lengths = batch.num_tokens_no_spec[:count].copy()
         sight.numbers["buffer_length"] = lengths
-        sight.numbers["buffer_last"] = batch.token_ids_cpu[np.arange(count), np.maximum(lengths - 1, 0)]
+        sight.numbers["buffer_last"] = batch.token_ids_cpu[places_of(count, 1), np.maximum(lengths - 1, 0)]
         proposed = getattr(self.runner, "_draft_token_ids", None)
         if proposed is None:
             sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
         elif isinstance(proposed, list):
-            sight.lists["proposed"] = flat(proposed[:count])
-        elif proposed.device.type != "cpu":
+            sight.lists["proposed"] = held(proposed[:count])
+        elif not proposed.is_cpu:
             device = str(proposed.device.type)
             self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
         else:

@@ -22,7 +22,7 @@ from parity_backends.worker.sentences import Sentence, message
 from .host_copies import block_size
 from .step_blocks import StepBlocks, Write
 from .step_requests import Named, Said, said_in
-from .step_sight import Sight, flat
+from .step_sight import Sight, held
 
 
 class Unrecordable(Exception):
@@ -189,7 +189,7 @@ class Recorder:
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
             every = list(chain.from_iterable(group.outputs for group in outputs.values()))
-            sight.given, sight.lists["given"] = every, flat(list(map(TOKENS, every)))
+            sight.given, sight.lists["given"] = every, held(list(map(TOKENS, every)))
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:

@@ -24,7 +24,7 @@ from parity_backends.worker.copies import host_copy
 
 from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import Recorder, nothing_kept, unknown_metadata
-from .step_sight import Sight, flat, looked_up, ragged_rows
+from .step_sight import Sight, held, looked_up, ragged_rows
 
 
 class SecondRunner(Recorder):
@@ -200,7 +200,7 @@ class SecondRunner(Recorder):
         sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
 
     def _handed(self, sight: Sight, output: Any) -> None:
-        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), flat(output.sampled_token_ids)
+        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
         self._resolve(sight)
         if self.scheduler is None:
             self.finished(sight)
