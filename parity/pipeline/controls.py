@@ -14,12 +14,15 @@ from pathlib import Path
 import orjson
 
 from parity.comparator import Comparison
+from parity.explain.located import Locating
 from parity.messages import Message, message
 from parity.records import RUN, Capture, Kind, Verdict
 
 MARK = b"parity-fault "
 HARMLESS = frozenset({"none", "logits_noise"})
 """Controls that must *not* be found: the engine is wrapped, or moved by rounding alone."""
+OF_DRAFTER = frozenset({"drafter_off", "drafter_input_off"})
+"""Controls that no token may show, for what a drafter proposes is verified; its sketches do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +70,32 @@ def prompt_digest(token_ids: Iterable[int]) -> str:
     return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
 
 
-def judge(arm: str, fault: str, planted: Planted, capture: Capture, comparison: Comparison) -> Control:
-    """Set "planted" against "found", request by request (the log knows prompts, not rounds)."""
+def judge(
+    arm: str,
+    fault: str,
+    planted: Planted,
+    capture: Capture,
+    comparison: Comparison,
+    drafter: Locating | None = None,
+) -> Control:
+    """Set "planted" against "found", request by request (the log knows prompts, not rounds).
+
+    `drafter`: what the sketches of the arm's drafter say, where it was sketched."""
     corrupt = {finding.key for finding in comparison.corrupt}
-    if fault.split(":", 1)[0] in HARMLESS:
-        return _harmless(arm, fault, comparison.verdict is not Verdict.DIVERGED, len(corrupt))
+    name = fault.split(":", 1)[0]
+    clean = comparison.verdict is not Verdict.DIVERGED
+    if name in HARMLESS or (name in OF_DRAFTER and (drafter is None or not clean)):
+        return _harmless(arm, fault, clean, len(corrupt))
     hit = {
         completion.key
         for completion in capture
         if prompt_digest(completion.prompt_token_ids.tolist()) in planted.prompts
     }
     where = _where(sum(planted.prompts.values()), len({key.request for key in hit}))
-    caught = corrupt & hit
+    kinds = [(finding.key, str(finding.kind)) for finding in comparison.corrupt]
+    if name in OF_DRAFTER and drafter is not None:
+        kinds = [(one.key, one.module) for one in drafter.located]
+    caught = {key for key, _ in kinds} & hit
     if caught:
         said = message(
             "pipeline.control_caught",
@@ -87,7 +104,7 @@ def judge(arm: str, fault: str, planted: Planted, capture: Capture, comparison: 
             arm=arm,
             where=where,
             found=len(caught),
-            kinds=sorted({str(finding.kind) for finding in comparison.corrupt if finding.key in caught}),
+            kinds=sorted({kind for key, kind in kinds if key in caught}),
         )
         return Control(arm, fault, True, said)
     whole = [one.kind for one in comparison.corrupt if one.request == RUN]

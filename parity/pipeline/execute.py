@@ -269,12 +269,14 @@ def _compare_one(
     )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     comparison = with_steps(comparison, *inside)
+    ours: Locating | None = None
     if plan.sketch:
         theirs, ours = (_beneath(directory, one, baseline) for one in (baseline, candidate))
         comparison = with_sketches(comparison, candidate, ours, theirs)
     recorder.comparison(arm.name, comparison)
     if arm.control:
         planted = controls.read_planted(directory.log(arm.name))
-        return controls.judge(arm.name, arm.control, planted, candidate, comparison)
+        drafter = None if ours is None else ours.drafter
+        return controls.judge(arm.name, arm.control, planted, candidate, comparison, drafter)
     comparisons.add(arm.name, comparison)
     return None

@@ -170,6 +170,40 @@ def test_what_is_settled_with_the_block_is_what_the_doors_saw(worker: ModuleType
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_lists_are_kept_as_they_were_when_they_were_seen(worker: ModuleType, kind: Any) -> None:
+    lists = [kind([]), kind([5, 600]), kind([7])]
+    kept = worker.held(lists)
+    assert isinstance(kept, bytes) == (kind is list)
+    if kind is list:
+        lists[1].append(8)
+    lists.pop()
+    sight = worker.Sight(0, 0)
+    sight.names, sight.lists["handed"] = ["a", "b", "c"], kept
+    sight.settle()
+    assert equal(worker.as_ragged([sight.lists["handed"]]), worker.Ragged(np.array([0, 2, 1]), np.array([5, 600, 7])))
+
+
+def test_lists_of_several_kinds_are_not_mistaken_for_numbers(worker: ModuleType) -> None:
+    """marshal would write an array as its bytes."""
+    sight = worker.Sight(0, 0)
+    sight.lists["handed"] = worker.held([[5], np.array([600])])
+    with pytest.raises(TypeError, match="several kinds"):
+        sight.settle()
+
+
+def test_drafts_in_the_schedulers_order_become_those_of_the_rows(worker: ModuleType) -> None:
+    drafts = {"c": [7], "a": [5, 6]}
+    sight = worker.Sight(0, 0)
+    sight.names, sight.drafted = ["a", "b", "c"], list(drafts)
+    sight.lists["drafts"], sight.numbers = (
+        worker.held(list(drafts.values())),
+        {"scheduled": [1] * 3, "computed": [0] * 3},
+    )
+    sight.settle()
+    assert equal(worker.Columns([sight]).lists("drafts"), worker.Ragged(np.array([2, 0, 1]), np.array([5, 6, 7])))
+
+
 def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> None:
     for seed in range(20):
         world = World(seed)

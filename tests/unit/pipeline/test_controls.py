@@ -14,6 +14,7 @@ from support.captures import TEXT, capture, completion
 from parity.comparator import compare
 from parity.comparator.types import run_finding
 from parity.errors import ParityError
+from parity.explain.located import MODULE, Located, Locating
 from parity.pipeline.controls import Planted, judge, prompt_digest, read_planted
 from parity.pipeline.execute import execute
 from parity.pipeline.planning import PlanRequest, load_backends, make_plan
@@ -58,6 +59,25 @@ def test_a_fault_that_shows_in_the_run_alone_is_caught() -> None:
     assert caught.sentence.id == "pipeline.control_caught_run"
     asked = run_finding("cpu/mtp", "cpu/base", Kind.INPUT_MISMATCH, RunEvidence(why=Kind.GARBLED.row.title))
     assert not judge("cpu/mtp", "kv_fp8", planted, candidate, replace(found, findings=(asked,))).as_expected
+
+
+def test_a_fault_of_the_drafter_shows_in_its_sketches_alone() -> None:
+    candidate = capture("cpu/mtp", completion(TEXT))
+    found = compare(capture("cpu/base", completion(TEXT)), candidate)
+    planted = Planted(True, {prompt_digest([1, 2, 3]): 1})
+
+    def judged(fault: str, drafter: Locating | None) -> tuple[bool, str]:
+        control = judge("cpu/mtp", fault, planted, candidate, found, drafter)
+        return control.as_expected, control.sentence.id
+
+    clean = Locating((), 5, 1, judged=True, unpaired={}, noise=())
+    (key,) = candidate.completions
+    here = Located(key, MODULE, 5, 3, 2, 0, "drafter.model.fc", "Linear", 0.5, 0.01, True, 1)
+    wrong = replace(clean, located=(here,))
+    assert judged("drafter_input_off:rate=0.3", wrong) == (True, "pipeline.control_caught")
+    assert judged("drafter_input_off:rate=0.3", clean) == (False, "pipeline.control_not_caught")
+    assert judged("drafter_input_off:rate=0.3", None) == (True, "pipeline.control")  # not sketched: no token is wrong
+    assert judged("mlp_off:rate=0.3", wrong) == (False, "pipeline.control_not_caught")
 
 
 def test_a_plan_of_controls_alone_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
