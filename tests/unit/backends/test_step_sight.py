@@ -179,7 +179,7 @@ def test_lists_are_kept_as_they_were_when_they_were_seen(worker: ModuleType, kin
         lists[1].append(8)
     lists.pop()
     sight = worker.Sight(0, 0)
-    sight.names, sight.lists["handed"] = ["a", "b", "c"], kept
+    sight.names, sight.held["handed"] = ["a", "b", "c"], kept
     sight.settle()
     assert equal(worker.as_ragged([sight.lists["handed"]]), worker.Ragged(np.array([0, 2, 1]), np.array([5, 600, 7])))
 
@@ -187,7 +187,7 @@ def test_lists_are_kept_as_they_were_when_they_were_seen(worker: ModuleType, kin
 def test_lists_of_several_kinds_are_not_mistaken_for_numbers(worker: ModuleType) -> None:
     """marshal would write an array as its bytes."""
     sight = worker.Sight(0, 0)
-    sight.lists["handed"] = worker.held([[5], np.array([600])])
+    sight.held["handed"] = worker.held([[5], np.array([600])])
     with pytest.raises(TypeError, match="several kinds"):
         sight.settle()
 
@@ -196,10 +196,8 @@ def test_drafts_in_the_schedulers_order_become_those_of_the_rows(worker: ModuleT
     drafts = {"c": [7], "a": [5, 6]}
     sight = worker.Sight(0, 0)
     sight.names, sight.drafted = ["a", "b", "c"], list(drafts)
-    sight.lists["drafts"], sight.numbers = (
-        worker.held(list(drafts.values())),
-        {"scheduled": [1] * 3, "computed": [0] * 3},
-    )
+    sight.held["drafts"] = worker.held(list(drafts.values()))
+    sight.numbers = {"scheduled": [1] * 3, "computed": [0] * 3}
     sight.settle()
     assert equal(worker.Columns([sight]).lists("drafts"), worker.Ragged(np.array([2, 0, 1]), np.array([5, 6, 7])))
 

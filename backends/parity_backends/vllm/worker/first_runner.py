@@ -108,7 +108,7 @@ class FirstRunner(Recorder):
         self.rows(sight, names)
         drafts = output.scheduled_spec_decode_tokens
         sight.index = dict(batch.req_id_to_index)
-        sight.drafted, sight.lists["drafts"] = list(drafts), held(list(drafts.values()))
+        sight.drafted, sight.held["drafts"] = list(drafts), held(list(drafts.values()))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
@@ -210,7 +210,7 @@ class FirstRunner(Recorder):
 
     def _tokens(self, sight: Sight, output: Any) -> None:
         batch, count = self.runner.input_batch, len(sight.names)
-        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
+        sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
         kept = getattr(batch, "num_accepted_tokens_cpu", None)
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()
@@ -223,7 +223,7 @@ class FirstRunner(Recorder):
         if proposed is None:
             sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
         elif isinstance(proposed, list):
-            sight.lists["proposed"] = held(proposed[:count])
+            sight.held["proposed"] = held(proposed[:count])
         elif not proposed.is_cpu:
             device = str(proposed.device.type)
             self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)

@@ -189,7 +189,7 @@ class Recorder:
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
             every = list(chain.from_iterable(group.outputs for group in outputs.values()))
-            sight.given, sight.lists["given"] = every, held(list(map(TOKENS, every)))
+            sight.given, sight.held["given"] = every, held(list(map(TOKENS, every)))
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:

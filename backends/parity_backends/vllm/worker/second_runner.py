@@ -200,7 +200,7 @@ class SecondRunner(Recorder):
         sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
 
     def _handed(self, sight: Sight, output: Any) -> None:
-        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
+        sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
         self._resolve(sight)
         if self.scheduler is None:
             self.finished(sight)

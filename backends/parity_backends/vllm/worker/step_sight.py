@@ -49,8 +49,10 @@ class Sight:
         """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
         self.numbers: dict[str, Any] = {}
         """Columns that were read as they are: an array or a list with a number for each row."""
-        self.lists: dict[str, Union[Ragged, Flat, bytes]] = {}
-        """The same of lists; bytes (`held`) until `settle`."""
+        self.lists: dict[str, Union[Ragged, Flat]] = {}
+        """The same of lists."""
+        self.held: dict[str, Union[Flat, bytes]] = {}
+        """Of them, those of which `settle` makes `lists`: as `held` has them."""
         self.arrays: dict[str, Any] = {}
         """What columns are made of: input_ids, positions and query_start of the batch; of the sampler `best` (the
         argmax of each row of logits), `matrix` (its tokens, shape (rows, k + 1), -1 after them), `draft_counts`,
@@ -67,9 +69,8 @@ class Sight:
         """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Raises
         TypeError."""
         names = self.names
-        for name, lists in self.lists.items():
-            if isinstance(lists, bytes):
-                self.lists[name] = let_go(lists)
+        for name, lists in self.held.items():
+            self.lists[name] = let_go(lists) if isinstance(lists, bytes) else lists
         if self.proposed is not None:
             self.lists["proposed"] = ragged_rows(self.proposed)
         if self.drafted is not None and self.drafted != names:
