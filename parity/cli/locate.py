@@ -38,12 +38,13 @@ def locate(run_or_finding: str | None, arm: str | None, db: Path | None, as_json
         emit_json([one.to_json() for one in found])
         return
     for one in found:
-        first, *rest = one.said()  # of the located, a sentence each, then what is left
-        strips = [strip_lines(evidence_of(each)) for each in one.located[:STRIPS]]
-        say(first)
-        for number, line in enumerate(rest):
+        say(one.said()[0])
+        drawn = 0
+        for line, located in one.answers():
             say(joined(["  ", line], by=""))
-            for text in strips[number] if number < len(strips) else ():
-                say(verbatim("    " + text))
+            if located is not None and drawn < STRIPS:
+                drawn += 1
+                for text in strip_lines(evidence_of(located)):
+                    say(verbatim("    " + text))
         if one.msprobe is not None:
             say(joined(["  ", one.msprobe], by=""))

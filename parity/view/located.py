@@ -34,19 +34,24 @@ class ArmLocated:
 
     def said(self) -> list[Message]:
         """The answers as sentences, the first about the whole arm."""
-        found = self.locating
-        answers = [message("locate.at", "{key}: {why}", key=str(one.key), why=why_located(one)) for one in self.located]
-        if not answers and found.judged:
-            answers = [clean(found)]
-        return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found), *self._of_drafter()]
+        return [message("locate.arm", "{arm}", arm=self.arm), *(said for said, _ in self.answers())]
 
-    def _of_drafter(self) -> list[Message]:
+    def answers(self) -> list[tuple[Message, Located | None]]:
+        """The sentences after the first, and the fault that each is about, where it is about one."""
+        found = self.locating
+        answers: list[tuple[Message, Located | None]] = [_at(one, why_located(one)) for one in self.located]
+        if not answers and found.judged:
+            answers = [(clean(found), None)]
+        return [*answers, *((said, None) for said in unjudged(found)), *self._of_drafter()]
+
+    def _of_drafter(self) -> list[tuple[Message, Located | None]]:
         drafter = self.locating.drafter
         if drafter is None:
             return []
-        own = [one for one in drafter.located if self.only in (None, one.key)]
-        said = [message("locate.at", "{key}: {why}", key=str(one.key), why=why_drafter(one)) for one in own]
-        return said or [of_drafter(drafter)] if self.only is None else said
+        said: list[tuple[Message, Located | None]] = [
+            _at(one, why_drafter(one)) for one in drafter.located if self.only in (None, one.key)
+        ]
+        return said or [(of_drafter(drafter), None)] if self.only is None else said
 
     @property
     def msprobe(self) -> Message | None:
@@ -69,6 +74,10 @@ class ArmLocated:
             ],
             "noise": [asdict(one) for one in found.noise],
         }
+
+
+def _at(one: Located, why: Message) -> tuple[Message, Located]:
+    return message("locate.at", "{key}: {why}", key=str(one.key), why=why), one
 
 
 def locating(store: Store, target: str | None, arm: str | None = None) -> list[ArmLocated]:
