@@ -213,6 +213,8 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
             return False  # a later pass, with other rows
         state.active["drafted"] = state.step
     rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
+    if name in OUTSIDE:
+        rows = [row for row in rows if _computed(runner, row) >= int(runner.input_batch.num_prompt_tokens[row])]
     struck: set[str] = state.active.setdefault("struck", set())
     if not state.planting.every:
         rows = [row for row in rows if request_of(runner, row) not in struck]
@@ -234,9 +236,13 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
         if request_of(runner, row) in struck:
             continue
         struck.add(request_of(runner, row))
-        at, tokens = int(runner.input_batch.num_computed_tokens_cpu[row]), int(starts[row + 1] - starts[row])
+        at, tokens = _computed(runner, row), int(starts[row + 1] - starts[row])
         state.record(held(runner, row), row, len(outputs_of(runner, row)), module=shown, at=at, tokens=tokens)
     return True
+
+
+def _computed(runner: Any, row: int) -> int:
+    return int(runner.input_batch.num_computed_tokens_cpu[row])
 
 
 def _layer_of(path: str) -> str:
@@ -246,4 +252,5 @@ def _layer_of(path: str) -> str:
 
 
 OUTSIDE = ("drafter_off", "drafter_input_off")
-"""In the drafter's first pass, after the model has run in the same step."""
+"""In the drafter's first pass, after the model has run in the same step, of rows whose prompt is computed: what the
+same engine gives for completions as prompts is what its sketches are set against."""
