@@ -214,7 +214,7 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
         state.active["drafted"] = state.step
     rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
     if name in OUTSIDE:
-        rows = [row for row in rows if _computed(runner, row) >= int(runner.input_batch.num_prompt_tokens[row])]
+        rows = [row for row in rows if _computed(runner, row) >= len(held(runner, row).prompt_token_ids)]
     struck: set[str] = state.active.setdefault("struck", set())
     if not state.planting.every:
         rows = [row for row in rows if request_of(runner, row) not in struck]
