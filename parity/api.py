@@ -259,7 +259,8 @@ def compare(
             message("api.no_tokenizer_json", "{directory} has no tokenizer.json", directory=str(directory)),
             hint=message("api.give_checkpoints_directory", "give the checkpoint's directory"),
         )
-    first, second = _capture(baseline, partial), _capture(candidate, partial)
+    first = _capture(baseline, partial)
+    second = _capture(candidate, partial, beside=first)
     known, paths = _scores(scores)
     inside = [
         look_inside(one, () if isinstance(given, Capture) else steps_beside(Path(given)))
@@ -269,8 +270,8 @@ def compare(
     return Result(first, second, known, with_steps(comparison, *inside), directory, paths)
 
 
-def _capture(given: PathLike | Capture, partial: bool) -> Capture:
-    return given if isinstance(given, Capture) else read_capture(Path(given), partial=partial)
+def _capture(given: PathLike | Capture, partial: bool, beside: Capture | None = None) -> Capture:
+    return given if isinstance(given, Capture) else read_capture(Path(given), partial=partial, beside=beside)
 
 
 def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> tuple[Scores, tuple[str, ...]]:

@@ -83,9 +83,11 @@ class Assembler:
             self.report(line, message("capture.malformed", "{record}: {what}", record=str(kind), what=error.said))
 
     def _completion(self, line: int, completion: Completion) -> None:
+        if self.columns is not None:
+            self.columns.share(completion)
         first = self.completions.setdefault(completion.key, completion)
         if first is completion and self.columns is not None:
-            self.columns.take(completion)
+            self.completions[completion.key] = self.columns.take(completion)
         elif first is not completion:
             self.report(
                 line,

@@ -95,6 +95,9 @@ class FooterRecord(Struct, frozen=True):
     counters: Object = None
 
 
+_NONE: Mapping[str, Any] = {}
+"""One for all completions without sampling parameters of their own."""
+
 _HEADER_KEYS = frozenset({"record", "schema", FIELD, *HeaderRecord.__struct_fields__})
 
 
@@ -137,7 +140,7 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
         spec=spec_of(said.spec),
         line=line,
         max_tokens=said.max_tokens,
-        sampling=said.sampling or {},
+        sampling=said.sampling or _NONE,
         server=said.server or None,
         aborted=bool(said.aborted),
     )

@@ -16,10 +16,11 @@ from parity.records import Capture, Header, Scores
 
 
 @no_cycle_search()
-def read_capture(path: str | Path, *, partial: bool = False) -> Capture:
+def read_capture(path: str | Path, *, partial: bool = False, beside: Capture | None = None) -> Capture:
     """Read a capture file (`.jsonl` or `.jsonl.gz`).
 
-    With `partial`, a cut-off last line and a missing footer are accepted: what was captured so far.
+    With `partial`, a cut-off last line and a missing footer are accepted: what was captured so far. `beside`: a capture
+    with which it will be compared; what is equal in both takes memory once (arrays are shared: change none in place).
     Raises CaptureError naming the first bad line.
     """
     path = Path(path)
@@ -39,7 +40,7 @@ def read_capture(path: str | Path, *, partial: bool = False) -> Capture:
             fail(line, what)
 
     report = tolerate if partial else fail
-    assembler = Assembler(fail, source=str(path), columns=Columns())
+    assembler = Assembler(fail, source=str(path), columns=Columns(beside))
     line = 0
     for line, record in lines_of(path, report):
         assembler.add(line, record)

@@ -197,8 +197,9 @@ def _sides(
     files = [str(path.absolute()) for path in score_files]
     if against is None:
         assert candidate is not None
-        captures = (read_capture(baseline, partial=partial), read_capture(candidate, partial=partial))
-        return _Sides(*captures, (baseline, candidate), scores, files)
+        first = read_capture(baseline, partial=partial)
+        second = read_capture(candidate, partial=partial, beside=first)
+        return _Sides(first, second, (baseline, candidate), scores, files)
     from parity.pipeline.golden import load_golden
 
     second = read_capture(baseline, partial=partial)

@@ -38,7 +38,7 @@ class HeldCaptures(Mapping[str, Capture]):
             return self._held[arm]
         if self._last is None or self._last[0] != arm:
             self._last = None  # before reading: never two large ones at a time
-            self._last = (arm, read_capture(path))
+            self._last = (arm, read_capture(path, beside=self._held.get(self._always)))
         return self._last[1]
 
     def __contains__(self, arm: object) -> bool:

@@ -32,11 +32,11 @@ def test_the_baseline_stays_and_one_other(tmp_path: Path, monkeypatch: pytest.Mo
     alive: list[weakref.ref[Capture]] = []
     most = 0
 
-    def reading(path: Path) -> Capture:
+    def reading(path: Path, beside: Capture | None) -> Capture:
         nonlocal most
         gc.collect()
         most = max(most, sum(one() is not None for one in alive))
-        capture = read_capture(path)
+        capture = read_capture(path, beside=beside)
         alive.append(weakref.ref(capture))
         return capture
 
