@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.gate import policy_option
-from parity.cli.output import command_said, console, emit_json, say
+from parity.cli.output import command_said, console, emit_long_json, say
 from parity.cli.shared import database_option, json_option, tolerance_option
 from parity.cli.speaking import Misused
 from parity.messages import message
@@ -127,9 +128,9 @@ def compare(
         view = _view(sides, comparison, model)
         more: dict[str, Json] = {"next": [one.to_json() for one in next_commands(view)]}
         more |= {"run": run_id} if run_id else {}
-        emit_json(
-            {**_with_fingerprints(comparison, name), **more, **({"policy": judgement.to_json()} if judgement else {})}
-        )
+        more |= {"policy": judgement.to_json()} if judgement else {}
+        said = {**replace(comparison, findings=()).to_json(), "counts": comparison.counts, **more}
+        emit_long_json(said, "findings", _with_fingerprints(comparison, name))
     else:
         from parity.report.terminal import print_summary
 
@@ -139,15 +140,12 @@ def compare(
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
 
 
-def _with_fingerprints(comparison: Comparison, plan: str | None) -> dict[str, Json]:
-    """As JSON, each finding with what an allowlist names it by; `plan`: the plan's hash, None where it has none."""
+def _with_fingerprints(comparison: Comparison, plan: str | None) -> Iterator[dict[str, Json]]:
+    """Findings as JSON, each with what an allowlist names it by; `plan`: the hash of the plan, None without one."""
     from parity.store import fingerprint
 
-    value = comparison.to_json()
-    if plan is not None:
-        written = zip(value["findings"], comparison.findings, strict=True)
-        value["findings"] = [{**its, "fingerprint": fingerprint(plan, one)} for its, one in written]
-    return value
+    for finding in comparison.findings:
+        yield finding.to_json() | ({} if plan is None else {"fingerprint": fingerprint(plan, finding)})
 
 
 def _of_a_kit(path: Path) -> bool:

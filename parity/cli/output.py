@@ -7,9 +7,10 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,33 @@ def emit(text: str, *, document: bool = False) -> None:
 
 def emit_json(value: Json, *, on_one_line: bool = False) -> None:
     """One JSON document on stdout; NaN and infinities become null."""
+    emit(_json_text(value, on_one_line=on_one_line), document=True)
+
+
+_AT_ONCE = 256
+"""Rows that are made to text at once."""
+
+
+def emit_long_json(value: Mapping[str, Json], name: str, rows: Iterable[Json]) -> None:
+    """As `emit_json` writes `value` with `rows` in its field `name`, but never all of them in memory as text."""
+    rest = iter(rows)
+    beginning = _json_text({**value, name: [None]}).rstrip("\n")
+    opened = f'\n  "{name}": [\n'
+    head, _, tail = beginning.partition(f"{opened}    null\n  ]")
+    if not (some := list(islice(rest, _AT_ONCE))):
+        return emit_json({**value, name: []})
+    text = head + opened
+    while some:
+        # In its place in the document, so that it is indented as there.
+        block = _json_text({name: some})
+        text += block[len("{" + opened) : -len("\n  ]\n}")]
+        if some := list(islice(rest, _AT_ONCE)):
+            emit(f"{text},", document=True)
+            text = ""
+    return emit(f"{text}\n  ]{tail}", document=True)
+
+
+def _json_text(value: Json, *, on_one_line: bool = False) -> str:
     import orjson
     from msgspec import Struct, structs
 
@@ -69,7 +97,7 @@ def emit_json(value: Json, *, on_one_line: bool = False) -> None:
         raise TypeError(f"cannot write a {type(thing).__name__} as JSON")
 
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if on_one_line else orjson.OPT_INDENT_2)
-    emit(in_escapes(orjson.dumps(value, option=options, default=plain).decode()), document=True)
+    return in_escapes(orjson.dumps(value, option=options, default=plain).decode())
 
 
 class Stdout(io.TextIOWrapper):

@@ -155,9 +155,15 @@ def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Pa
     prompts: dict[str, TokenIds] = {}
     for completion in chain(*captures):
         prompts.setdefault(completion.key.request, completion.prompt_token_ids)
+    numbers: dict[int, int] = {}
+
+    def once(ids: list[int]) -> tuple[int, ...]:
+        """With one object for each number: as many objects as tokens would take four times the room."""
+        return tuple(map(numbers.setdefault, ids, ids))
+
     return Plan(
         model=Model(baseline.header.model, "" if model is None else str(model.absolute()), {}, None, ()),
-        requests=tuple(Request(name, None, tuple(ids.tolist())) for name, ids in prompts.items()),
+        requests=tuple(Request(name, None, once(ids.tolist())) for name, ids in prompts.items()),
         arms=tuple(Arm(h.arm, h.backend, h.variant, h.engine) for h in (capture.header for capture in captures)),
         baseline=baseline.header.arm,
         sampling=sampling_of(baseline.header.sampling),
