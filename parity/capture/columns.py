@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -14,12 +15,13 @@ GROWS_BY = 1 << 20
 """Tokens for which room is made at most, or a sixteenth of what is there: new room is filled with zeros."""
 
 _NAMES = ("token_ids", "prompt_token_ids")
-_SAID = ("key", "text", "finish_reason", "line")
+_SAID = ("text", "finish_reason", "line")
 """What most completions of one arm have as the other arm's have it."""
 
-_BY_VALUE = (*_SAID, "stop_reason", "max_tokens", "sampling", "aborted")
-_BY_NUMBERS = ("logprobs", "spec", "server")
-"""All but the streams. Those of numbers are not compared: completions that have any are two."""
+_by_numbers = attrgetter("logprobs", "spec", "server")
+_by_value = attrgetter(*_SAID, "stop_reason", "max_tokens", "aborted")
+"""All but key, streams and sampling parameters. Completions with numbers, or with parameters of their own (1 is True to
+Python, not to an engine), are two."""
 
 _REASONS: Final = {reason: reason for reason in ("stop", "length", "abort", "tool_calls")}
 _NONE: TokenIds = np.empty(0, dtype=np.int64)
@@ -44,12 +46,10 @@ class Columns:
         }
 
     def share(self, owner: Completion) -> None:
-        """Let it have what the other capture's completion of its key says alike, but for the streams."""
+        """Let it have the other capture's key of the same name."""
         other = self._others.get(owner.key)
         if other is not None:
-            for name in _SAID:
-                if getattr(owner, name) == (said := getattr(other, name)):
-                    object.__setattr__(owner, name, said)
+            object.__setattr__(owner, "key", other.key)
         elif owner.finish_reason in _REASONS:
             object.__setattr__(owner, "finish_reason", _REASONS[owner.finish_reason])
 
@@ -65,9 +65,14 @@ class Columns:
             self._columns[name].append(stream, as_there=shared and self._in_order)
             object.__setattr__(owner, name, theirs if shared else _NONE)
             same = same and shared
-        kept = other if same and other is not None and _says_the_same(owner, other) else owner
-        self._owners.append(kept)
-        return kept
+        if same and other is not None and _says_the_same(owner, other):
+            owner = other
+        elif other is not None:
+            for name in _SAID:
+                if getattr(owner, name) == (said := getattr(other, name)):
+                    object.__setattr__(owner, name, said)
+        self._owners.append(owner)
+        return owner
 
     def give(self, capture: Capture) -> None:
         """To the capture of all these completions, in their order."""
@@ -87,9 +92,10 @@ def _is_same(stream: TokenIds, other: object) -> bool:
 
 
 def _says_the_same(one: Completion, other: Completion) -> bool:
-    if any(getattr(side, name) is not None for side in (one, other) for name in _BY_NUMBERS):
+    if one.sampling or other.sampling:
         return False
-    return all(getattr(one, name) == getattr(other, name) for name in _BY_VALUE)
+    none = (None, None, None)
+    return _by_numbers(one) == none == _by_numbers(other) and bool(_by_value(one) == _by_value(other))
 
 
 class _Column:
