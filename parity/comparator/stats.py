@@ -245,6 +245,20 @@ class NoisySpots(_Numbers, frozen=True, kw_only=True):
     """They count the prompt's tokens."""
 
 
+class OddRows(_Numbers, frozen=True, kw_only=True):
+    """Completions of the candidate that lie farther off their scores than any of the baseline's."""
+
+    completions: int
+    named: tuple[str, ...] = ()
+    """The farthest of them."""
+    times: float
+    """The logit noise of the least of them, over the arm's usual one."""
+    baseline_times: float
+    """The same of the baseline's farthest completion."""
+    p_value: float
+    """The chance of as many among clean arms whose rows lie apart by chance."""
+
+
 class Numerics(_Numbers, frozen=True, kw_only=True):
     """The numerics of the run as a whole: residuals of both arms, the tests of them and of the gaps."""
 
@@ -263,6 +277,7 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     """Nats by which the logprobs of the same tokens ("ids"), or of the same places, lean the same way in both halves of
     the completions."""
     spots: NoisySpots | None = None
+    odd_rows: OddRows | None = None
     scale_ratio: float | None = None
     """Of the arms' logit noise."""
     extra_wide_per_10_000: float | None = None

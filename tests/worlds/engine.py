@@ -24,7 +24,9 @@ class Broken:
     bias: nats added to the logits of the ids below `biased`. scale: output weights times 1 + this. weights: "int8" or
     "fp8", how all weights are kept. cache: "fp8", how keys and values are. position_every: at one step in so many the
     position is off by one. noise: bf16 units by which every logit moves at most. stale: chance that a step leaves the
-    recurrent state as it was. lift: nats added to the engine's own logprobs of the tokens that it chose.
+    recurrent state as it was. lift: nats added to the engine's own logprobs of the tokens that it chose. first: the
+    lowest id that a bias is on; start: the step from which on all of this holds. lost: the step at which the recurrent
+    state begins anew, as where a prefill's second chunk does not take over the first one's.
     """
 
     bias: float = 0.0
@@ -38,6 +40,7 @@ class Broken:
     lift: float = 0.0
     first: int = 1
     start: int = 0
+    lost: int = 0
 
 
 SOUND = Broken()
@@ -86,6 +89,8 @@ class Batch:
         model, arm, weights = self.model, self.arm, self.weights
         broken = arm.broken if self.at >= arm.broken.start else SOUND
         at, window, parts = self.at, model.shape.window, arm.orders.split(live)
+        if broken.lost and at == broken.lost:
+            self.state = np.zeros_like(self.state)
         state = model.decay * self.state + (1 - model.decay) * weights.into_state[tokens]
         if (at + 1) % arm.orders.state_every == 0:
             state = bf16(state)

@@ -11,7 +11,7 @@ from parity.comparator.population.numerics import ROUNDING
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
-from parity.comparator.stats import Drift, NoiseFloor, Numerics, OverRounds, SamplingStats
+from parity.comparator.stats import Drift, NoiseFloor, Numerics, OddRows, OverRounds, SamplingStats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -186,6 +186,8 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
     said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
     if found is not None and found.baseline_off:
         return _baseline_off(found)
+    if found is not None and said is None and found.odd_rows is not None:
+        return _odd_rows(found.odd_rows, other_kernels=bool(found.other_kernels))
     if found is None or said is None or said.severity is Severity.CORRUPT:
         return Remarks()
     differs = message(
@@ -198,6 +200,22 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         if found.other_kernels
         else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     )
+
+
+def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:
+    odd = message(
+        "conclude.odd_rows",
+        "{count} completions ({named}) lie farther off their scores than any of the baseline's: their logits are "
+        "{times:.1f} times as noisy as usual or more, the baseline's {own:.1f} times at most (p = {p_value:.1g}); a "
+        "fault of these rows leaves that, and so does a harmless cause that met only them, such as another kernel for "
+        "a small batch: more rounds say whether it comes again, and to whom",
+        count=found.completions,
+        named=list(found.named),
+        times=found.times,
+        own=found.baseline_times,
+        p_value=found.p_value,
+    )
+    return Remarks(limits=(odd,)) if other_kernels else reason(odd, NextStep(Step.ROUNDS, odd.id, number=4))
 
 
 def _baseline_off(found: Numerics) -> Remarks:

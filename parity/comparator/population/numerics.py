@@ -21,6 +21,7 @@ from msgspec import Struct, structs
 from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
 from parity.comparator.population.leaning import first_of_contexts, leanings
+from parity.comparator.population.odd_rows import odd_rows
 from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
@@ -36,7 +37,8 @@ from parity.comparator.population.spots import spots
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
-from parity.comparator.stats import Drift, NoisySpots, Numerics
+from parity.comparator.stats import Drift, NoisySpots, Numerics, OddRows
+from parity.records import Key
 
 Bools = npt.NDArray[np.bool_]
 Arms = tuple[Arm, Arm]
@@ -80,22 +82,19 @@ class Gaps(Struct, frozen=True):
 
 
 def measure_numerics(
-    residuals: PairedResiduals | None, gaps: Gaps, unit: float | None, alpha: float
+    residuals: PairedResiduals | None, gaps: Gaps, unit: float | None, alpha: float, keys: Sequence[Key] = ()
 ) -> Numerics | None:
     """All tests and the numbers they rest on; `unit`: the bf16 unit of the chosen tokens' logits (nats), None where
-    nothing shows it. None where there is nothing to test."""
+    nothing shows it; `keys`: of the pairs that the residuals are of. None where there is nothing to test."""
     p_values = _gap_tests(gaps)
     if residuals is None or not len(residuals):
         if gaps.drift is None:
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
-    arms = tuple(
-        Arm.of(values, score, step)
-        for values, score in (
-            (residuals.baseline, residuals.baseline_score),
-            (residuals.candidate, residuals.candidate_score),
-        )
+    arms = (
+        Arm.of(residuals.baseline, residuals.baseline_score, step),
+        Arm.of(residuals.candidate, residuals.candidate_score, step),
     )
     baseline, candidate = arms
     completion = Groups(numbered(residuals.row))
@@ -141,6 +140,7 @@ def measure_numerics(
         leaning={name: one.size for name, one in leans.items()},
         baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
+        odd_rows=_odd_rows(residuals, arms, completion, new, step, alpha, keys) if residuals.by_scores else None,
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
         else None,
@@ -150,6 +150,20 @@ def measure_numerics(
         detectable=detectable_effects(baseline, candidate, completion, block, len(tests), alpha),
     )
     return _with_failed(found, tests, alpha)
+
+
+def _odd_rows(
+    residuals: PairedResiduals,
+    arms: Arms,
+    completion: Groups,
+    new: Bools,
+    step: float,
+    alpha: float,
+    keys: Sequence[Key],
+) -> OddRows | None:
+    """`keys`: of the pairs that the residuals are of; none where nobody asks for names."""
+    rows = residuals.row[np.concatenate([[True], residuals.row[1:] != residuals.row[:-1]])]
+    return odd_rows(arms, completion, residuals.place, new, step, alpha, [keys[row] for row in rows] if keys else ())
 
 
 TWO_SIDED = ("shift", "ids", "places")

@@ -111,7 +111,8 @@ def whole_arm(
         return WholeArm(None, None, missing=missing)  # nothing to test
     unit, differences = _lists(references, inputs)
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
-    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha)
+    keys = [pairs.keys[row] for row in np.flatnonzero(pairs.same_prompt).tolist()]
+    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys)
     if found is None:
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
