@@ -388,6 +388,7 @@ def main() -> int:
     hunting.add_argument("--only", default="", help="faults with this in their family, name or size")
     hunting.add_argument("--view", choices=tuple(VIEWS), action="append")
     hunting.add_argument("--catalogue", action="store_true", help="the faults of `wide.py faults` as well")
+    hunting.add_argument("--after", type=int, default=0, help="leaves out so many faults, the first of the list")
     hunting.add_argument("--share", type=float, default=0.0, help="of the rows, that have the fault")
     hunting.add_argument("--said", action="store_true", help="with the first reason of each such PASS")
     hunting.add_argument("--most", type=int, default=64, help="completions of a run")
@@ -407,9 +408,8 @@ def main() -> int:
     if asked.part == "hunt":
         shapes = {name: SHAPES[name] for name in asked.shape or SHAPES}
         seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-        found = wide_hunt.hunt(
-            shapes, seeds, asked.only, asked.most, asked.view or tuple(VIEWS), asked.log, asked.share, asked.catalogue
-        )
+        faults = wide_hunt.faults(asked.only, asked.share, known_ones=asked.catalogue)[asked.after :]
+        found = wide_hunt.hunt(shapes, seeds, faults, asked.most, asked.view or tuple(VIEWS), asked.log)
         wide_hunt.show(found, whole=asked.said)
         return int(any(wide_hunt.false_passes(found)))
     if asked.part == "diff":

@@ -38,27 +38,29 @@ LETTERS = {Verdict.PASS: "P", Verdict.INCONCLUSIVE: "I", Verdict.DIVERGED: "D"}
 FIRST = 16
 
 
-def hunt(
-    shapes: Mapping[str, Shape],
-    seeds: Sequence[int],
-    only: str,
-    most: int,
-    views: Sequence[str],
-    log: Path | None,
-    share: float = 0.0,
-    known_ones: bool = False,
-) -> list[dict[str, Any]]:
-    """One row for each fault and shape: verdicts by view, one letter for each seed. `log`: a line for each row."""
+def faults(only: str = "", share: float = 0.0, *, known_ones: bool = False) -> list[Fault]:
+    """Those with `only` in family, name or size, in the order in which they are hunted."""
     every = [*unseen(), *(catalogue() if known_ones else ())]
     if share:
         every = [one.at(share) for one in every if one.lapse and not one.share and not one.where]
-    faults = [one for one in every if only in f"{one.family}: {one.name}, {one.size}"]
+    return [one for one in every if only in f"{one.family}: {one.name}, {one.size}"]
+
+
+def hunt(
+    shapes: Mapping[str, Shape],
+    seeds: Sequence[int],
+    every: Sequence[Fault],
+    most: int,
+    views: Sequence[str],
+    log: Path | None,
+) -> list[dict[str, Any]]:
+    """One row for each fault and shape: verdicts by view, one letter for each seed. `log`: a line for each row."""
     known = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
     done = {(row["shape"], row["fault"], row["size"]) for row in known}
     rows = known
     for name, shape in shapes.items():
         worlds = [Faulty(seed, shape, first=FIRST, logprobs=5) for seed in seeds]
-        for fault in faults:
+        for fault in every:
             if (name, fault.name, fault.size) in done:
                 continue
             row = row_of(name, fault, worlds, most, views)
