@@ -1,7 +1,7 @@
 """Do a few completions lie farther off their scores than any of the baseline's?
 
 A fault of single rows (a prompt's chunk that is lost, a cache that is damaged for some of them) leaves the mean over
-all rows nearly as it is. So each completion's mean logit noise, over what its own arm usually has, is held against the
+all rows nearly as it is. So each completion's mean logit noise, over what its own arm usually has, is compared with the
 largest of the baseline's completions of the same requests.
 
 How far rows of a clean arm lie apart is not known beforehand, and it differs: loops, short outputs, experts at a
@@ -14,7 +14,7 @@ near-tie. Two things are used. As rows of both arms are alike, the k largest of 
 of a clean arm: the number of these rows is geometric where the baseline's largest is itself one of chance. The first
 holds whatever the rows' distribution is and takes ten rows for alpha = 0.001; the second does not where a cause comes
 to few rows or none, as another kernel for a small batch or an expert of the prompt's tokens at a near-tie. Such a cause
-is no fault, so what is found here never convicts: it keeps the verdict from PASS.
+is no fault, so what is found here proves nothing: it keeps the verdict from PASS.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ BEGIN = 32
 """Output tokens that are looked at by themselves as well: what a prompt has lost shows most there."""
 
 SHOWN = 8
+"""Completions that the statistics name."""
 
 
 def odd_rows(
