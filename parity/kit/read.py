@@ -129,6 +129,9 @@ class Nothing:
     def turn(self, arm: Arm) -> str:
         return "kit"
 
+    def load(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> None:
+        pass
+
     @contextmanager
     def open(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> Iterator[Session]:
         if arm.name in self._failed:

@@ -11,6 +11,7 @@ anything else goes wrong, all are ended in order. What they have captured stays.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,17 @@ from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture
 from parity.records.engine_settings import speculates, without_speculation
-from parity.run import Interrupted, OnEvent, RefusedFile, ScoreItem, put_aside, run_arm
+from parity.run import (
+    ArmSession,
+    Interrupted,
+    OnEvent,
+    RefusedFile,
+    ScoreItem,
+    arm_session,
+    put_aside,
+    room_to_load,
+    running,
+)
 
 SCORER_VARIANT = "score"
 _POLL_SECONDS = 0.25
@@ -51,6 +62,10 @@ class Runner(Protocol):
         """Arms with the same value never run at the same time."""
         ...
 
+    def load(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> None:
+        """Load the code of an arm's engine, whose turn comes after the one that is opened next, if there is room."""
+        ...
+
     def open(
         self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
     ) -> AbstractContextManager[Session]:
@@ -67,17 +82,32 @@ class Engines:
     hosts: Mapping[str, Host]
     used: set[str] = field(default_factory=set)
     """Turns in which an engine of this run has been."""
+    loaded: dict[str, ArmSession] = field(default_factory=dict)
+    """Of arms whose turn has not come."""
 
     def turn(self, arm: Arm) -> str:
         return host_of(self.hosts, arm.name, arm.backend).turn
 
+    def load(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> None:
+        if room_to_load() and not directory.capture(arm.name).exists():
+            session = self._session(plan, arm, directory, stop)
+            try:
+                session.load()
+            except ParityError:
+                return  # it comes again at the arm's own turn, and is its failure then
+            self.loaded[arm.name] = session
+
     def open(
         self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
     ) -> AbstractContextManager[Session]:
+        loaded = self.loaded.pop(arm.name, None)
+        return running(loaded or self._session(plan, arm, directory, stop))
+
+    def _session(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> ArmSession:
         turn = self.turn(arm)
         after_another = turn in self.used
         self.used.add(turn)
-        return run_arm(
+        return arm_session(
             plan,
             arm.name,
             directory.capture(arm.name),
@@ -90,11 +120,20 @@ class Engines:
             after_another=after_another,
         )
 
+    def end(self) -> None:
+        """End what was loaded and never had its turn."""
+        for session in self.loaded.values():
+            session.kill()
+
 
 @contextmanager
 def engines(on_event: OnEvent, say: Say, hosts: Mapping[str, Host] | None = None) -> Iterator[Runner]:
     """The real runner, as a context so that callers can wrap a progress display around it."""
-    yield Engines(on_event, say, hosts or {})
+    runner = Engines(on_event, say, hosts or {})
+    try:
+        yield runner
+    finally:
+        runner.end()
 
 
 class Recorder(Protocol):
@@ -188,19 +227,21 @@ class _Crew:
 
     def take_turns(self, arms: Sequence[Arm], report: Report) -> None:
         """Run these one after the other, until one fails without which nothing can be compared."""
-        for arm in arms:
+        for arm, coming in itertools.zip_longest(arms, arms[1:]):
             if self._stop.is_set():
                 return
             try:
-                self._capture(arm, report)
+                self._capture(arm, report, coming)
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is reported
                 report(arm, error)
                 if not self._can_do_without(arm, error):
                     return
 
-    def _capture(self, arm: Arm, report: Report) -> None:
+    def _capture(self, arm: Arm, report: Report, coming: Arm | None) -> None:
         speculating = speculates(arm.engine)
         with self.runner.open(self.plan, arm, self.directory, self._stop) as session:
+            if coming is not None:
+                self.runner.load(self.plan, coming, self.directory, self._stop)
             anew(session.generate, self.say)
             report(arm, _read_back(self.directory.capture(arm.name), arm.name))
             if arm is self.baseline and not speculating:

@@ -134,6 +134,8 @@ class Host(Struct, frozen=True, omit_defaults=True):
     """Seconds that an engine may take to start there. None: half an hour."""
     stall_timeout: Annotated[int | None, Read(_count)] = None
     """Seconds that a working engine may say nothing. None: the adapter's, a quarter of an hour where it has none."""
+    load_ahead: bool = True
+    """Whether an engine's code is loaded while the arm before runs, where memory allows."""
 
     @property
     def far(self) -> bool:

@@ -46,17 +46,19 @@ from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.items import ScoreItem
 
 if TYPE_CHECKING:
+    from parity.run.ahead import room_to_load
     from parity.run.display import PlainProgress, progress
     from parity.run.failures import Interrupted, Timeouts
     from parity.run.resume import RefusedFile, put_aside
-    from parity.run.session import ArmSession, run_arm
+    from parity.run.session import ArmSession, arm_session, run_arm, running
 
 # Loaded when they are first used: what only compares or shows needs the names of backends and starts nothing.
 _HOMES = {
+    "ahead": ("room_to_load",),
     "display": ("PlainProgress", "progress"),
     "failures": ("Interrupted", "Timeouts"),
     "resume": ("RefusedFile", "put_aside"),
-    "session": ("ArmSession", "run_arm"),
+    "session": ("ArmSession", "arm_session", "run_arm", "running"),
 }
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "TakesUsual",
     "Timeouts",
     "Versioned",
+    "arm_session",
     "backend_names",
     "impossible",
     "is_installed_engine",
@@ -92,7 +95,9 @@ __all__ = [
     "load_backend",
     "progress",
     "put_aside",
+    "room_to_load",
     "run_arm",
+    "running",
     "starts_an_engine",
 ]
 

@@ -251,6 +251,13 @@ class HoldsMemory(Protocol):
 
 
 @runtime_checkable
+class LoadsAhead(Protocol):
+    """A backend whose engine's code may be loaded while another engine runs: that touches no device."""
+
+    loads_ahead: bool
+
+
+@runtime_checkable
 class Hinting(Protocol):
     """A backend whose worker ends with sentences of its own."""
 

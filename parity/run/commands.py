@@ -15,12 +15,20 @@ from parity.run.items import ScoreItem
 
 
 class Job(Struct, frozen=True):
-    """The first line that a worker gets: its plan, its arm, how long it may hear nothing, and how long it waits for
-    the memory of its devices to be free before it starts its engine (seconds)."""
+    """The first line that a worker gets: its plan, its arm, how long it may hear nothing, how long it waits for the
+    memory of its devices to be free before it starts its engine (seconds), and whether it loads its engine's code and
+    waits for `Start` before that."""
 
     plan: Json
     arm: str
     silence: float | UnsetType = UNSET
+    settle: float | UnsetType = UNSET
+    wait: bool | UnsetType = UNSET
+
+
+class Start(Struct, frozen=True, tag_field="op", tag="start"):
+    """Start the engine: it is this arm's turn. `settle` as in the job."""
+
     settle: float | UnsetType = UNSET
 
 
@@ -51,7 +59,7 @@ class Ping(Struct, frozen=True, tag_field="op", tag="ping"):
     """Still here."""
 
 
-Command: TypeAlias = Job | Generate | Teacher | Trial | Exit | Ping
+Command: TypeAlias = Job | Start | Generate | Teacher | Trial | Exit | Ping
 
 
 def trial_of(plan: Plan) -> Trial:

@@ -19,9 +19,9 @@ from parity.plan.hosts import Host
 from parity.records import Header
 from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
-from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote, hint_for
+from parity.run.backend import Backend, HasDevices, HoldsMemory, LoadsAhead, Patient, Remote, hint_for
 from parity.run.budget import Budget
-from parity.run.commands import Command, Job
+from parity.run.commands import Command, Job, Start
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
 from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, memory_held, words_of
@@ -85,12 +85,30 @@ class Link:
             max(timeouts.stall, backend.stall_seconds) if isinstance(backend, Patient) else timeouts.stall
         )
         self._pool: Pool | None = None
+        self._loading = False
         self._phase = Phase.STARTING
         self._began = time.monotonic()
         self.done = self.total = self.tokens = 0
         self._budgets = [Budget() for _ in range(self.replicas)]
 
     # ------------------------------------------------------------------ start and end
+
+    def load(self) -> None:
+        """Start the workers, whose engine's code is loaded while they wait for `start`; nothing where this backend or
+        its host does not want that. Raises what starting a process raises."""
+        wanted = isinstance(self._backend, LoadsAhead) and self._backend.loads_ahead and self._host.load_ahead
+        if wanted and not self._host.far and self._pool is None:
+            self._launch(wait=True)
+            self._loading = True
+
+    def _launch(self, settle: float = 0.0, *, wait: bool = False) -> None:
+        source = self._backend.worker_source()
+        self._pool = Pool(
+            self._launches(len(source)), source, self._log_path,
+            far=self._host.far, heartbeat=self._timeouts.heartbeat if self._host.far else None,
+        )  # fmt: skip
+        for replica, plan in enumerate(self.plans):
+            self.send(replica, self._job(plan, settle, wait=wait))
 
     def start(self) -> Header:
         """Start the engines unless they are up; the header of the arm.
@@ -113,15 +131,14 @@ class Link:
 
     def _start(self, settle: float) -> Header:
         self._memory_held = False
-        source = self._backend.worker_source()
-        launches = self._launches(len(source))
         with self.guarded():
-            self._pool = Pool(
-                launches, source, self._log_path,
-                far=self._host.far, heartbeat=self._timeouts.heartbeat if self._host.far else None,
-            )  # fmt: skip
-            for replica, plan in enumerate(self.plans):
-                self.send(replica, self._job(plan, settle))
+            if self._loading:
+                self._loading = False
+                for replica in range(self.replicas):
+                    self.send(replica, Start(settle or UNSET))
+            else:
+                self._launch(settle)
+            assert self._pool is not None
             until = time.monotonic() + (self._host.start_timeout or self._timeouts.start)
             headers: dict[int, Header] = {}
             while len(headers) < self.replicas:
@@ -169,11 +186,12 @@ class Link:
             )
         return {self._backend.device_variable: self._host.devices[replica]}
 
-    def _job(self, plan: Plan, settle: float) -> Job:
+    def _job(self, plan: Plan, settle: float, *, wait: bool) -> Job:
         if self._host.model is not None:
             plan = plan.with_model_path(self._host.model)
         asked = {**plan.to_json(), "parameters": wire()}
-        return Job(asked, self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET, settle or UNSET)
+        silence = self._timeouts.heartbeat * 4 if self._host.far else UNSET
+        return Job(asked, self.name, silence, settle or UNSET, wait or UNSET)
 
     def _one_header(self, headers: Sequence[Header]) -> Header:
         """The header of the arm from those of its replicas, which must be of one engine."""

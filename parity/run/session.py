@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from parity.errors import ParityError
 from parity.files import print_talk
@@ -29,6 +30,26 @@ from parity.run.scoring import Scoring
 
 def say_to_stderr(line: Message | str) -> None:
     print_talk(str(line), sys.stderr)
+
+
+class ArmSettings(TypedDict, total=False):
+    """How a session is made."""
+
+    on_event: OnEvent
+    say: Say
+    """Takes lines for the user; they go to stderr unless this says otherwise."""
+    resume: bool
+    """An existing capture is refused without this; with it, a complete one is left alone and an unfinished one
+    continued."""
+    timeouts: Timeouts | None
+    stop: threading.Event | None
+    """Ends the run like Ctrl-C does."""
+    backend: Backend | None
+    """Replaces the installed adapter."""
+    host: Host | None
+    """Where the engine runs; here where it is not said."""
+    after_another: bool
+    """An engine of this run has just ended there."""
 
 
 class ArmSession:
@@ -103,6 +124,10 @@ class ArmSession:
             self.link.enter(Phase.STARTING, done, total, tokens)
         return self.link.start()
 
+    def load(self) -> None:
+        """Load the engine's code before its turn, where the backend can: nothing is said of it until it starts."""
+        self.link.load()
+
     def close(self) -> None:
         """End the engine, orderly where it goes along; safe to call again."""
         self.link.close()
@@ -112,29 +137,12 @@ class ArmSession:
         self.link.kill()
 
 
-@contextmanager
-def run_arm(
-    plan: Plan,
-    arm_name: str,
-    capture_path: Path,
-    log_path: Path,
-    *,
-    on_event: OnEvent = ignore,
-    say: Say = say_to_stderr,
-    resume: bool = False,
-    timeouts: Timeouts | None = None,
-    stop: threading.Event | None = None,
-    backend: Backend | None = None,
-    host: Host | None = None,
-    after_another: bool = False,
-) -> Iterator[ArmSession]:
-    """A session for the arm called `arm_name` of a plan.
+def arm_session(
+    plan: Plan, arm_name: str, capture_path: Path, log_path: Path, **settings: Unpack[ArmSettings]
+) -> ArmSession:
+    """A session for the arm called `arm_name` of a plan; nothing has been started.
 
-    Without `resume` an existing capture is refused; with it, a complete one is left alone and an
-    unfinished one continued. `say` takes lines for the user, `stop` ends the run like Ctrl-C does,
-    `backend` replaces the installed adapter, `host` says where the engine runs (default: here), `after_another` that
-    an engine of this run has just ended there. The engine has ended when the block is left. Raises ParityError for
-    what the caller got wrong and BackendError for everything else.
+    Raises ParityError for what the caller got wrong.
     """
     arm = next((arm for arm in plan.arms if arm.name == arm_name), None)
     if arm is None:
@@ -142,7 +150,7 @@ def run_arm(
             message("run.no_arm", "the plan has no arm {arm}", arm=repr(arm_name)),
             hint=message("run.arms_there_are", "it has {arms}", arms=[arm.name for arm in plan.arms]),
         )
-    if not resume and capture_path.exists() and capture_path.stat().st_size:
+    if not settings.get("resume") and capture_path.exists() and capture_path.stat().st_size:
         raise ParityError(
             message("run.exists", "{path} exists already", path=str(capture_path)),
             hint=message("run.continue", "continue it with --resume, or move it away"),
@@ -151,18 +159,35 @@ def run_arm(
         plan,
         arm,
         log_path,
-        backend=load_backend(arm.backend) if backend is None else backend,
-        host=host or Host(arm_name.partition("/")[0], arm.backend),
-        on_event=on_event,
-        say=say,
-        timeouts=timeouts or Timeouts(),
-        stop=stop,
-        after_another=after_another,
+        backend=settings.get("backend") or load_backend(arm.backend),
+        host=settings.get("host") or Host(arm_name.partition("/")[0], arm.backend),
+        on_event=settings.get("on_event", ignore),
+        say=settings.get("say", say_to_stderr),
+        timeouts=settings.get("timeouts") or Timeouts(),
+        stop=settings.get("stop"),
+        after_another=settings.get("after_another", False),
     )
-    session = ArmSession(plan, arm, capture_path, link)
+    return ArmSession(plan, arm, capture_path, link)
+
+
+@contextmanager
+def running(session: ArmSession) -> Iterator[ArmSession]:
+    """The session; its engine has ended when the block is left, at once where an error leaves it."""
     try:
         yield session
     except BaseException:
         session.kill()
         raise
     session.close()
+
+
+@contextmanager
+def run_arm(
+    plan: Plan, arm_name: str, capture_path: Path, log_path: Path, **settings: Unpack[ArmSettings]
+) -> Iterator[ArmSession]:
+    """`arm_session` and `running` in one: a session whose engine has ended when the block is left.
+
+    Raises ParityError for what the caller got wrong and BackendError for everything else.
+    """
+    with running(arm_session(plan, arm_name, capture_path, log_path, **settings)) as session:
+        yield session

@@ -94,6 +94,16 @@ class DearBackend(FakeBackend):
         return {name: value for name, value in os.environ.items() if name.startswith("FAKE")}
 
 
+class EarlyBackend(FakeBackend):
+    """One whose engine's code is loaded before its turn."""
+
+    name = "early"
+    loads_ahead = True
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith("FAKE")}
+
+
 class FaultyBackend(FakeBackend):
     """Its engine misbehaves as it is told: see tests/unit/run/fake_arm.py."""
 

@@ -100,6 +100,7 @@ class EmulatedAscendBackend(AscendBackend):
     interpreter_variable = "PARITY_ASCEND_EMULATED_PYTHON"
     hardware = "emulated NPU"
     dear = False
+    loads_ahead = True
     stall_seconds = 600.0
     """Kernels run in Triton's interpreter: a first step of a large batch takes long."""
 

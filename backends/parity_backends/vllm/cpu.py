@@ -75,6 +75,7 @@ class CpuBackend:
     device_variable = "VLLM_CPU_OMP_THREADS_BIND"
     """Its devices are cores: "0-7", "8-15"."""
     far_modules = ("vllm",)
+    loads_ahead = True
 
     def __init__(self, version: str | None = None) -> None:
         self.version = version

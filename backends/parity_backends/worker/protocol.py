@@ -188,7 +188,7 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
 
     `make_arm(plan, name, channel, stop)` gives an object with `start()` (sends the header), `generate(rounds)`,
     `score(items, top)`, `trial(requests, sampling)` and `close()`; `settle(seconds)` where engines have devices, which
-    one before may not have given back yet.
+    one before may not have given back yet; `load()` where the engine's code may be loaded before its turn.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     if os.getpgrp() != os.getpid():
@@ -208,9 +208,13 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
         if job.get("op") != "exit":
             arm = make_arm(job["plan"], job["arm"], channel, commands.stop)
             where = "start"
+            if job.get("wait"):
+                arm.load()
+                job = commands.next()
             if job.get("settle"):
                 arm.settle(float(job["settle"]))
-            arm.start()
+            if job.get("op") != "exit":
+                arm.start()
             while not commands.stop.is_set():
                 where = "command"
                 command = commands.next()

@@ -12,6 +12,6 @@ def parity(tmp_path: Path) -> Parity:
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-backend\nVersion: 0\n")
     (metadata / "entry_points.txt").write_text(
-        "[parity.backends]\nfake = backend:FakeBackend\ndear = backend:DearBackend\n"
+        "[parity.backends]\nfake = backend:FakeBackend\ndear = backend:DearBackend\nearly = backend:EarlyBackend\n"
     )
     return Parity(tmp_path / "home", tmp_path / "site", tmp_path / "starts.txt")

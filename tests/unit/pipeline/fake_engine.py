@@ -29,6 +29,10 @@ class Arm:
         self.arm = next(arm for arm in plan["arms"] if arm["name"] == name)
         self.speculates = bool(self.arm["engine"].get("speculative_config"))
 
+    def load(self):
+        with open(os.environ["FAKE_LOADED"], "a") as file:
+            file.write(f"{self.name} {os.getpid()}\n")
+
     def start(self):
         self.channel.event("starting", pid=os.getpid())
         with open(os.environ["FAKE_STARTS"], "a") as file:

@@ -23,6 +23,8 @@ def fake_tokens(request, round_, length):
 
 
 RANKS_FILE = os.environ.get("FAKE_RANKS", "")
+LOADED_FILE = os.environ.get("FAKE_LOADED", "")
+"""What is loaded and started, a line each, with the process that does it."""
 HELD_FILE = os.environ.get("FAKE_HELD", "")
 """While it is there, somebody else has the memory of the devices."""
 
@@ -52,7 +54,20 @@ class Arm:
     def settle(self, seconds):
         wait_for_memory(0.8, seconds, 2, pause=0.01)  # noqa: F821 - the real worker's
 
+    def load(self):
+        if MODE == "die while loading":
+            sys.stderr.write("the last words\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.note("load")
+
+    def note(self, what):
+        if LOADED_FILE:
+            with open(LOADED_FILE, "a") as file:
+                file.write(f"{what} {os.getpid()}\n")
+
     def start(self):
+        self.note("start")
         self.ranks = start_ranks() if RANKS_FILE else []
         self.channel.event("starting", pid=os.getpid())
         print("loading weights", flush=True)

@@ -41,6 +41,8 @@ from .sketching import AS_PROMPTS, Sketcher, Unsketchable
 class Arm(PlannedArm):
     """An engine with the settings of one arm, and the plan's requests."""
 
+    load_seconds: Optional[float] = None
+    """What loading the engine's code took, once it is loaded."""
     no_logprobs: Optional[Sentence] = None
     """Why the engine is not asked for the logprobs of the chosen tokens, where it is not."""
 
@@ -67,21 +69,33 @@ class Arm(PlannedArm):
         if found is not None:
             self.channel.event("settled", **found)
 
-    def start(self) -> None:
-        self.channel.event("starting", pid=os.getpid())
+    def load(self) -> None:
+        """What needs no device: the engine's arguments and variables, and its code. The order is that of `start`."""
         began = time.perf_counter()
         unpack_faults()
         self.table = installed_table()
         asked = dict(self.arm["engine"])
-        model = asked.pop("model", None) or self.plan["model"]["path"]
-        given, not_sampled = self._translated(asked)
-        refused = refusal(self.table, given.engine, config_of(model))
+        self.model = asked.pop("model", None) or self.plan["model"]["path"]
+        self.given, self.not_sampled = self._translated(asked)
+        refused = refusal(self.table, self.given.engine, config_of(self.model))
         if refused:
             raise WorkerError(refused)
-        changed = change_variables(self.arm.get("env") or {}, given.variables)
+        self.changed = change_variables(self.arm.get("env") or {}, self.given.variables)
+        import vllm
+
+        vllm.LLM  # noqa: B018 - it is imported when it is asked for, and most of vLLM with it
+        self.load_seconds = time.perf_counter() - began
+
+    def start(self) -> None:
+        self.channel.event("starting", pid=os.getpid())
+        if self.load_seconds is None:
+            self.load()
+        assert self.load_seconds is not None
+        began = time.perf_counter()
+        given, model, not_sampled = self.given, self.model, self.not_sampled
         self._open({"model": model, **given.engine})
         self.ready_at = time.perf_counter()
-        self.start_seconds = self.ready_at - began
+        self.start_seconds = self.ready_at - began + self.load_seconds
         config = self.engine.vllm_config.model_config
         self.max_model_len = int(config.max_model_len)
         self.vocab_size = int(config.get_vocab_size())
@@ -95,7 +109,7 @@ class Arm(PlannedArm):
                 "translated": without_secrets(given.translated),
                 "arguments": self.table.source,
             },
-            environment=environment(changed),
+            environment=environment(self.changed),
             model_fingerprint=fingerprint(model),
             **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
             **({"steps": self._recorded()} if self.plan.get("record") else {}),
