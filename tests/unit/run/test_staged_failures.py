@@ -217,7 +217,7 @@ def test_an_interpreter_without_torch_waits_for_nothing(stage: Stage) -> None:
 def test_arms_that_share_devices_come_after_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[str, bool]] = []
     monkeypatch.setattr(
-        "parity.pipeline.capturing.run_arm",
+        "parity.pipeline.capturing.arm_session",
         lambda plan, name, *_, after_another, **__: opened.append((name, after_another)),
     )
     hosts = {"gpu": Host("gpu", "fake", place="a"), "npu": Host("npu", "fake", place="b")}
