@@ -168,7 +168,7 @@ def watch(
                     command=command_said(),
                     versions=versions_here(),
                     say=say,
-                    alpha=spent(DEFAULT_ALPHA, number),
+                    alpha=spent(DEFAULT_ALPHA, earlier.probes + number),  # a restart spends nothing anew
                 )
 
         watched = go(

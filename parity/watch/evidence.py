@@ -28,6 +28,16 @@ def _mean_gap(stats: Stats) -> float | None:
     return stats.drift.candidate_mean_gap if stats.drift else None
 
 
+def _off(stats: Stats) -> float | None:
+    residuals = stats.numerics.candidate if stats.numerics else None
+    return residuals.mean if residuals else None
+
+
+def _noise(stats: Stats) -> float | None:
+    residuals = stats.numerics.candidate if stats.numerics else None
+    return residuals.logit_noise if residuals else None
+
+
 def _surprisal(stats: Stats) -> float | None:
     return stats.sampling.mean_surprisal[1] if stats.sampling else None
 
@@ -48,6 +58,8 @@ MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
     {
         "differing": Measure(message("watch.differing", "share of completions that differ"), _differing),
         "mean_gap": Measure(message("watch.mean_gap", "mean gap (nats)"), _mean_gap),
+        "off": Measure(message("watch.off", "mean of its logprobs less their scores (nats)"), _off),
+        "noise": Measure(message("watch.noise", "noise of its logits by its logprobs (nats)"), _noise),
         "surprisal": Measure(message("watch.surprisal", "mean surprisal of samples (nats)"), _surprisal),
         "length": Measure(message("watch.length", "mean length of samples (tokens)"), _length),
     }

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
 
+from parity.cli.main import cli
 from parity.comparator import DEFAULT_ALPHA
 from parity.comparator.martingale import Series
 from parity.comparator.statistics import spent
-from parity.comparator.stats import Drift, Stats
+from parity.comparator.stats import Drift, Numerics, Residuals, Stats
+from parity.errors import ParityError
 from parity.watch.evidence import NOTHING_YET, Evidence
+
+DEMO = Path(str(files("parity") / "demo"))
 
 
 def series(values: list[float]) -> Series:
@@ -85,6 +94,25 @@ def test_a_change_names_the_run_and_both_means() -> None:
     assert change.since in str(change.sentence)
 
 
+@pytest.mark.parametrize(("name", "before", "after"), [("off", 0.0, 0.002), ("noise", 0.007, 0.009)])
+def test_what_its_own_logprobs_say_is_followed(name: str, before: float, after: float) -> None:
+    """Logprobs less scores move long before a token does."""
+    evidence, rng = NOTHING_YET, np.random.default_rng(4)
+    for number in range(130):
+        value = (after if number >= 100 else before) + 0.0003 * rng.normal()
+        residuals = Residuals(
+            tokens=700, mean=value if name == "off" else 0.0, sd=0.01, median_size=0.005, quantiles={}, beyond={},
+            largest=0.05, logit_noise=value if name == "noise" else 0.007,
+        )  # fmt: skip
+        numerics = Numerics(source="scores", candidate=residuals)
+        evidence = evidence.after(f"run-{number}", {"server/live": replace(probe(0.002), numerics=numerics)})
+        if number == 99:
+            assert evidence.changes() == ()
+    (change,) = evidence.changes()
+    assert change.measure == name
+    assert (change.before, change.after) == (pytest.approx(before, abs=2e-4), pytest.approx(after, abs=2e-4))
+
+
 def test_probes_that_answer_the_same_each_time_are_no_evidence() -> None:
     evidence: Evidence = NOTHING_YET
     for number in range(300):
@@ -94,3 +122,21 @@ def test_probes_that_answer_the_same_each_time_are_no_evidence() -> None:
 
 def test_all_looks_together_spend_no_more_than_alpha() -> None:
     assert sum(spent(0.001, look) for look in range(1, 100_000)) < 0.001
+
+
+def test_a_watch_begun_anew_spends_no_error_rate_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch of one probe that cron starts every hour is a watch of 8,760 looks."""
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path))
+    monkeypatch.setattr("parity.watch.earlier.evidence_of", lambda store, plan: Evidence(probes=5))
+    spent_on: list[float] = []
+
+    def execute(*_: object, alpha: float, **__: object) -> None:
+        spent_on.append(alpha)
+        raise ParityError("no server here")
+
+    monkeypatch.setattr("parity.pipeline.execute.execute", execute)
+    recordings = (f"{name}={DEMO / name}.jsonl.gz" for name in ("base", "mtp"))
+    words = ["watch", *(word for one in recordings for word in ("--replay", one)), "--probes", "2", "--interval", "0"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 3, done.output
+    assert spent_on == [spent(DEFAULT_ALPHA, 6), spent(DEFAULT_ALPHA, 7)]
