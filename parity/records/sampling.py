@@ -305,3 +305,10 @@ def penalises(sampling: Mapping[str, Json]) -> bool:
     """Does an engine choose from logits that these parameters moved by a penalty or a bias?"""
     moving = [row for row in parameters() if row.effect is Effect.PENALISES or row.form is Form.BIAS]
     return any(row.plain(sampling.get(row.name)) != row.plain(row.default) for row in moving)
+
+
+def beyond_reference(sampling: Mapping[str, Json]) -> bool:
+    """Whether a parameter is asked for that the greedy decoding of `transformers` does not apply."""
+    return any(
+        not row.reference and sampling.get(row.name, row.default) not in (None, row.default, []) for row in parameters()
+    )

@@ -20,6 +20,7 @@ from parity.messages import Message, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import asked_of, draft_tokens, speculates
 from parity.records.next_steps import NextStep, Step
+from parity.records.sampling import beyond_reference
 from parity.run import backend_names
 from parity.view.arm import ArmView
 from parity.view.at_hand import REPLAY, SERVER, Here
@@ -178,7 +179,7 @@ def _arbiter(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     recordings = here.recordings()
     model, remark = here.model()
-    backend = ARBITER if here.view.run.greedy else SCORER
+    backend = ARBITER if here.view.run.greedy and not beyond_reference(here.view.run.sampling) else SCORER
     what = message("next.reference", "compare all captures with {backend}/base, which scores them", backend=backend)
     words = ("run", "--backends", backend, "--variants", "base", *(recordings or ()), *model)
     return _made(step, arm, what, None if recordings is None else words, remark)

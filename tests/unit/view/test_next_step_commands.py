@@ -153,6 +153,15 @@ def test_drawn_ones_are_compared_with_an_engine_that_scores_them(tmp_path: Path)
     assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
 
 
+def test_what_transformers_does_not_decode_by_is_compared_with_an_engine_that_does(tmp_path: Path) -> None:
+    """A grammar that the baseline breaks: `transformers/base` refuses the parameter, and the command would fail."""
+    base, other = arms(structured_outputs={"choice": ["yes", "no"]})
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate((base, other))]
+    result = replace(compare(*sides), verdict=Verdict.INCONCLUSIVE, next_steps=(NextStep(Step.REFERENCE, "x"),))
+    (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    assert (parsed(one.text)["backends"], parsed(one.text)["variants"]) == (("cpu",), ("base",))
+
+
 def test_an_unknown_checkpoint_has_a_place_in_the_command(tmp_path: Path) -> None:
     base, other = (replace(one, header=replace(one.header, model="org/Large")) for one in arms())
     _, (one,) = decided_by(tmp_path, base, other)
