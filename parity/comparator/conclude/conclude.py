@@ -54,7 +54,7 @@ def conclude(
         baseline_gaps=keep_gaps(_only_gaps(references), inputs.baseline, inputs.given[0]),
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
         first_divergence=pairs.by_key(),
-        next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps,
+        next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps + _of_limits(remarks),
     )
 
 
@@ -67,6 +67,12 @@ def _next_steps(remarks: Remarks) -> tuple[NextStep, ...]:
     """At least one for each reason: where a check names none, the same again."""
     named = {one.settles for one in remarks.next_steps}
     return remarks.next_steps + tuple(NextStep(Step.AGAIN, one.id) for one in remarks.reasons if one.id not in named)
+
+
+def _of_limits(remarks: Remarks) -> tuple[NextStep, ...]:
+    """What would say more than the verdict does."""
+    limits = {one.id for one in remarks.limits}
+    return tuple(one for one in remarks.next_steps if one.settles in limits)
 
 
 def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, found: Found, run: Run) -> Remarks:

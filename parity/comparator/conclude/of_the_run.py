@@ -188,8 +188,10 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         return _baseline_off(found)
     if found is not None and said is None and found.odd_rows is not None:
         return _odd_rows(found.odd_rows, other_kernels=bool(found.other_kernels))
-    if found is None or said is None or said.severity is Severity.CORRUPT:
+    if found is None or said is None:
         return Remarks()
+    if said.severity is Severity.CORRUPT:
+        return _one_engine()
     differs = message(
         "conclude.numerics",
         "the numerics of the run as a whole differ from the baseline's: {why}",
@@ -200,6 +202,16 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         if found.other_kernels
         else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     )
+
+
+def _one_engine() -> Remarks:
+    """Which arm is off is known by the scores, and these by one engine."""
+    limit = message(
+        "conclude.numerics_one_engine",
+        "which arm is off, the scores say: where the baseline's own engine made them, and is wrong in prompts and "
+        "decode steps alike, the sound arm is the one that is named; another engine as the reference tells them apart",
+    )
+    return Remarks(limits=(limit,), next_steps=(NextStep(Step.REFERENCE, limit.id),))
 
 
 def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:

@@ -15,6 +15,7 @@ from msgspec import structs
 from worlds import BASE, FLAT, PEAKED, SMALL, WIDE, Fault, Made, World, speculating
 from worlds.engine import Arm
 from worlds.faults import numerics as numeric_faults
+from worlds.world import PREFILL
 
 from parity.comparator import Comparison, compare
 from parity.comparator.inputs.settings import other_kernels
@@ -27,6 +28,7 @@ from parity.comparator.statistics import paired_mean, poisson_tail, student_tail
 from parity.comparator.stats import Numerics, Stats
 from parity.records import Capture, Finding, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.evidence import NumericsEvidence
+from parity.records.next_steps import Step
 
 ALPHA = 0.001
 
@@ -79,6 +81,20 @@ def test_numbers_that_are_wrong_everywhere_are_found_in_12288_tokens(name: str, 
     assert result.verdict is Verdict.DIVERGED
     assert [one.severity for one in of_numerics(result)] == [Severity.CORRUPT]
     assert numbers(result).more_than_one_unit
+
+
+def test_where_the_baseline_engine_is_off_everywhere_the_finding_says_what_it_rests_on() -> None:
+    """It made the scores: by these the sound arm is the odd one, and nothing in the captures says otherwise."""
+    fault = planted("bias on half of the ids", "0.2 nats")
+    world = World(5, FLAT)
+    asked = world.requests(64, seed=5)
+    off = replace(BASE, broken=fault.broken)
+    base = world.run(asked, off, max_tokens=64).capture
+    sound = world.run(asked, speculating(2), max_tokens=64).capture
+    result = compare(base, sound, world.score(base, sound, arm=replace(off, orders=PREFILL)))
+    assert [one.severity for one in of_numerics(result)] == [Severity.CORRUPT]
+    limit = next(one for one in result.reasons if one.id == "conclude.numerics_one_engine")
+    assert [step.step for step in result.next_steps if step.settles == limit.id] == [Step.REFERENCE]
 
 
 def test_an_arm_compared_with_itself_is_named_once() -> None:
