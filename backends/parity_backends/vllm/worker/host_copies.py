@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Optional
 
 import numpy as np
@@ -29,9 +28,9 @@ def first_best(logits: Any) -> Any:
     return host_copy(logits.argmax(-1))
 
 
-@lru_cache(maxsize=64)
 def places_of(rows: int, wide: int) -> Any:
-    """Where each row of a matrix begins in it, shape (rows,)."""
+    """Where each row of a matrix begins in it, shape (rows,). Not kept: a function with a cache cannot travel to a
+    rank by value."""
     return np.arange(0, rows * wide, wide)
 
 
