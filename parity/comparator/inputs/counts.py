@@ -7,9 +7,11 @@ as its way of counting; an answer that does not follow it has lost or gained tok
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from parity.comparator.inputs.finish_reasons import limit_of
 from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
@@ -27,18 +29,26 @@ def _all(answer: Answer) -> int:
     return sum(len(one.token_ids) for one in answer)
 
 
-def _with_ends(answer: Answer) -> int:
-    return _all(answer) + sum(one.finish_reason == "stop" for one in answer)
-
-
 def _one_sample(answer: Answer) -> int:
     return len(answer[0].token_ids)
 
 
-Way = Callable[[Answer], int]
+def _with_ends(arm: Capture) -> Way:
+    def ended(one: Completion) -> bool:
+        """Has it stopped, as far as its reason says that? Some give one for every end, or none."""
+        limit = limit_of(arm, one)
+        return one.finish_reason in ("stop", None) and (limit is None or len(one.token_ids) < limit)
 
-WAYS: Mapping[str, Way] = {"all": _all, "ends": _with_ends, "first": _one_sample}
-"""What may be counted, by its name."""
+    return lambda answer: _all(answer) + sum(map(ended, answer))
+
+
+Way: TypeAlias = Callable[[Answer], int]
+
+
+def ways(arm: Capture) -> Mapping[str, Way]:
+    """What may be counted, by its name."""
+    return {"all": _all, "ends": _with_ends(arm), "first": _one_sample}
+
 
 WHAT: Mapping[str, Message] = {
     "ends": message("counts.ends", "the tokens at which it stops as well, which it leaves out of the answers"),
@@ -64,7 +74,8 @@ def counted(capture: Capture) -> Counts:
     every = list(answers.values())
     if all(_all(answer) == _said(answer[0]) for answer in every):
         return Counts()
-    name, fitting = max(((name, _fitting(way, every)) for name, way in WAYS.items()), key=lambda item: item[1])
+    known = ways(capture)
+    name, fitting = max(((name, _fitting(way, every)) for name, way in known.items()), key=lambda item: item[1])
     streamed = is_streamed(capture.header)
     if len(every) < FEW or fitting * 2 < len(every):
         offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in every}
@@ -73,7 +84,7 @@ def counted(capture: Capture) -> Counts:
         if len(every) >= FEW and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_unlike(capture.header.arm, every, offsets),)))
         name = "all"
-    wrong = _wrong(every, WAYS[name], streamed=streamed)
+    wrong = _wrong(every, known[name], streamed=streamed)
     if name == "all":
         return Counts(wrong)
     return Counts(

@@ -129,7 +129,7 @@ def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
             for key, one in arm.completions.items()
             if one.finish_reason == only
             and one.stop_reason is None
-            and (limit := _limit(arm, one)) is not None
+            and (limit := limit_of(arm, one)) is not None
             and (len(one.token_ids) == limit) == (meant == "length")
             and bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
         }
@@ -151,7 +151,8 @@ NEVER_STOP: Final = message(
 )
 
 
-def _limit(arm: Capture, one: Completion) -> int | None:
+def limit_of(arm: Capture, one: Completion) -> int | None:
+    """The most tokens that this completion may have; None where nothing says it."""
     value = arm.sampling_of(one).get("max_tokens")
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
@@ -202,16 +203,18 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
 def _filling(arm: Capture) -> tuple[list[Completion], int]:
     """The completions that filled the context, and how long that is; none where the arm's answers do not show it."""
     limit: Any = arm.header.sampling.get("max_tokens")
-    if "length" not in arm.finish_reasons or (
+    ends = terminators(arm.header)
+    if not {"length", None} & arm.finish_reasons or (
         isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all())
     ):
         return [], 0
     early = [
         one
         for one in arm
-        if one.finish_reason == "length"
+        if one.finish_reason in ("length", None)
         and not one.aborted
-        and (limit := _limit(arm, one)) is not None
+        and int(one.token_ids[-1] if len(one.token_ids) else -1) not in ends
+        and (limit := limit_of(arm, one)) is not None
         and len(one.token_ids) < limit
     ]
     context, count = max(Counter(map(_total, early)).items(), key=lambda item: item[1], default=(0, 0))

@@ -119,11 +119,10 @@ def normalise(
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
     asked = as_asked(baseline, candidate)
-    baseline, text_of_baseline = as_written(asked.baseline, asked.candidate, detokenize)
-    candidate, text_of_candidate = as_written(asked.candidate, asked.baseline, detokenize)
+    baseline, candidate, texts = as_written(asked.baseline, asked.candidate, detokenize)
     given = baseline, candidate
-    baseline, candidate, lists = as_natural_logs(baseline, candidate)
     known, kinds = natural_scores(baseline, candidate, scores, asked.echoed)
+    baseline, candidate, lists = as_natural_logs(baseline, candidate, known)
     aligned = on_the_same_tokens(baseline, candidate, known, detokenize)
     filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
     both = with_context(filled.other, filled.arm, filled.scores)
@@ -132,15 +131,7 @@ def normalise(
     baseline, candidate, known, masked = without_bad_words(
         same.baseline, same.candidate, same.scores, tokenizers.read_words
     )
-    habits = (
-        padding_of_baseline
-        + padding_of_candidate
-        + ends_of_baseline
-        + ends_of_candidate
-        + asked.remarks
-        + text_of_baseline
-        + text_of_candidate
-    )
+    habits = padding_of_baseline + padding_of_candidate + ends_of_baseline + ends_of_candidate + asked.remarks + texts
     habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
     other_plans = plans.differences(baseline, candidate, questions.parameters)

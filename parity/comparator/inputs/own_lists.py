@@ -6,9 +6,10 @@ where the whole arm has it: in one completion it is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -16,8 +17,8 @@ from msgspec import Struct
 from parity.comparator.inputs.conventions import says_nothing
 from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Numbers, kind_of_numbers
 from parity.comparator.inputs.servers import by_others, served
-from parity.comparator.types import Remarks
-from parity.messages import Message, message
+from parity.comparator.types import Remarks, note
+from parity.messages import Message, joined, message
 from parity.records import Capture, Completion, ScoreKey, Scores, TokenIds, TopLogprobs
 
 _LOOKED_AT = 256
@@ -27,8 +28,8 @@ LIKE_IT = 0.95
 """Share of the completions that must have a habit: some of the others may have a fault besides."""
 
 
-def as_natural_logs(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture, Remarks]:
-    """Both captures with one list of natural logarithms per token, or without any."""
+def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Capture, Remarks]:
+    """Both captures with one list of natural logarithms per token, or without any. `scores`: natural ones."""
     baseline, counts = _one_per_token(baseline)
     candidate, more = _one_per_token(candidate)
     remarks = counts + more
@@ -36,8 +37,8 @@ def as_natural_logs(baseline: Capture, candidate: Capture) -> tuple[Capture, Cap
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
-    candidate, of_candidate = _by_ratio(baseline, candidate)
-    baseline, of_baseline = _by_ratio(candidate, baseline)
+    candidate, of_candidate = _by_ratio(baseline, candidate, scores)
+    baseline, of_baseline = _by_ratio(candidate, baseline, scores)
     return baseline, candidate, remarks + of_candidate + of_baseline
 
 
@@ -51,8 +52,10 @@ class _Amount(Struct, frozen=True):
     mend: Callable[[Completion, TopLogprobs], TopLogprobs | None]
 
 
-def _stopped(one: Completion) -> bool:
-    return one.finish_reason == "stop"
+def _stopped(one: Completion, more: int) -> bool:
+    """Are so many lists more than tokens what an end that is left out makes? Where no reason is given, nothing says
+    whether there was one."""
+    return more in {"stop": (1,), None: (0, 1)}.get(one.finish_reason, (0,))
 
 
 _AMOUNTS = (
@@ -73,8 +76,16 @@ _AMOUNTS = (
     ),
     _Amount(
         message("inputs.lists_of_end", "it has a logprob of the token it stopped at, which its ids lack: left out"),
-        lambda one, size: size == len(one.token_ids) + _stopped(one),
+        lambda one, size: _stopped(one, size - len(one.token_ids)),
         lambda one, top: top.part(stop=len(one.token_ids)),
+    ),
+    _Amount(
+        message(
+            "inputs.lists_of_prompt_and_end",
+            "its logprobs begin with those of the prompt, and end with that of the token it stopped at: left out",
+        ),
+        lambda one, size: _stopped(one, size - len(one.prompt_token_ids) - len(one.token_ids)),
+        lambda one, top: top.part(len(one.prompt_token_ids), len(one.prompt_token_ids) + len(one.token_ids)),
     ),
 )
 
@@ -132,12 +143,16 @@ def _converted(arm: Capture, kind: Numbers) -> tuple[Capture, Remarks]:
     return replace(arm, completions={**arm.completions, **changed}), _habit(arm, what)
 
 
-def _by_ratio(baseline: Capture, candidate: Capture) -> tuple[Capture, Remarks]:
-    """The candidate's logprobs beside the baseline's of the same tokens: another base, or another temperature."""
-    if not (baseline.has_logprobs and candidate.has_logprobs):
+def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Remarks]:
+    """The candidate's logprobs beside the baseline's of the same tokens, or where that has none beside its scores:
+    another base, or another temperature."""
+    if not candidate.has_logprobs:
         return candidate, Remarks()
-    chosen, spread = _ratios(baseline, candidate)
+    chosen, spread = _ratios(_beside_arm(candidate, baseline) if baseline.has_logprobs else ())
     base = _constant(chosen)
+    if base is None:
+        chosen, spread = _ratios(_beside_scores(candidate, scores))
+        base = _constant(chosen)
     for ratio, kind in RATIOS.items():
         if base is not None and abs(base / ratio - 1) < CLOSE:
             return _converted(candidate, kind)
@@ -159,20 +174,34 @@ OTHER_TEMPERATURE = 0.1
 """By which the differences within lists must be larger or smaller throughout to be of another temperature."""
 
 
-def _ratios(baseline: Capture, candidate: Capture) -> tuple[FloatArray, FloatArray]:
-    """Candidate over baseline: logprobs of the tokens that both chose, and differences between the two best tokens."""
+Beside: TypeAlias = tuple[TokenIds, TopLogprobs, TopLogprobs]
+"""The tokens that two lists are of, and both."""
+
+
+def _beside_arm(arm: Capture, other: Capture) -> Iterator[Beside]:
+    for key, one in arm.completions.items():
+        twin = other.completions.get(key)
+        if twin is None or one.logprobs is None or twin.logprobs is None:
+            continue
+        size = min(len(one.token_ids), len(twin.token_ids), len(one.logprobs), len(twin.logprobs))
+        same = one.token_ids[:size] == twin.token_ids[:size]
+        size = int(np.argmin(same)) if not same.all() else size
+        yield one.token_ids[:size], one.logprobs, twin.logprobs
+
+
+def _beside_scores(arm: Capture, scores: Scores) -> Iterator[Beside]:
+    for key, one in arm.completions.items():
+        top = scores.get(ScoreKey(arm.header.arm, *key))
+        if top is not None and one.logprobs is not None:
+            yield one.token_ids[: min(len(one.token_ids), len(one.logprobs), len(top))], one.logprobs, top
+
+
+def _ratios(pairs: Iterable[Beside]) -> tuple[FloatArray, FloatArray]:
+    """The first list over the second: logprobs of the tokens, and differences between the two best tokens."""
     chosen: list[FloatArray] = []
     spread: list[FloatArray] = []
-    for key, one in candidate.completions.items():
-        if len(chosen) == _LOOKED_AT:
-            break
-        other = baseline.completions.get(key)
-        if other is None or one.logprobs is None or other.logprobs is None:
-            continue
-        size = min(len(one.token_ids), len(other.token_ids), len(one.logprobs), len(other.logprobs))
-        same = one.token_ids[:size] == other.token_ids[:size]
-        size = int(np.argmin(same)) if not same.all() else size
-        mine, theirs = (_of_two(top, size, other.token_ids) for top in (one.logprobs, other.logprobs))
+    for tokens, mine_top, other_top in islice(pairs, _LOOKED_AT):
+        mine, theirs = (_of_two(top, len(tokens), tokens) for top in (mine_top, other_top))
         known = (theirs[0] < LIKELY) & (mine[0] < 0)
         with np.errstate(invalid="ignore"):
             chosen.append(mine[0][known] / theirs[0][known])
@@ -232,19 +261,33 @@ def _some(arm: Capture) -> Iterator[TopLogprobs]:
 
 
 def natural_scores(
-    baseline: Capture, candidate: Capture, scores: Scores | None, but: Collection[ScoreKey]
+    baseline: Capture, candidate: Capture, scores: Scores | None, echoed: Mapping[ScoreKey, int]
 ) -> tuple[Scores, Remarks]:
-    """All scores there are, those in the captures among them, without those of `but`. None where they cannot be natural
-    logarithms of probabilities: whoever wrote them must say what they are."""
+    """All scores there are, those in the captures among them. None where they cannot be natural logarithms of
+    probabilities: whoever wrote them must say what they are.
+
+    `echoed`: lengths of the outputs that came with their prompt. Where scores are of more tokens than that, whoever
+    made them put the prompt there twice: they say nothing.
+    """
     merged: dict[ScoreKey, TopLogprobs] = {}
     for source in (baseline.scores, candidate.scores, scores or {}):
         merged.update(source)
-    if but:
-        merged = {key: top for key, top in merged.items() if key not in but}
+    twice = [key for key, length in echoed.items() if key in merged and len(merged[key]) > length]
+    remarks = Remarks()
+    if twice:
+        merged = {key: top for key, top in merged.items() if key not in set(twice)}
+        remarks = note(
+            message(
+                "inputs.echo_scored",
+                "{arms}: the scores are of outputs that begin with their prompt, which the model was given twice: not "
+                "used. Score the outputs without it",
+                arms=joined(sorted({key.arm for key in twice})),
+            )
+        )
     size = candidate.header.vocab_size or baseline.header.vocab_size
     kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size)
     if kind is None:
-        return merged, Remarks()
+        return merged, remarks
     reason = message(
         "inputs.scores_are",
         "the scores are {what}: none was used; {remedy}, and compare again",

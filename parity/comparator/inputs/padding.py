@@ -15,7 +15,8 @@ from parity.messages import message
 from parity.records import Capture, Completion
 
 FEW: Final = 3
-"""Completions that are filled up, from which on it is how the arm writes them down; fewer are faults."""
+"""Completions that are filled up, from which on it is how the arm writes them down, whatever with. Fewer are faults,
+unless stop tokens fill them up, of which no engine has given a logprob."""
 
 
 def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
@@ -27,17 +28,19 @@ def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
     tokens = arm.tokens
     longest = int(tokens.sizes.max(initial=0))
     rows = tokens.rows_at(tokens.places_of(ends))
-    if len(rows) < FEW or bool((tokens.sizes[rows] != longest).any()):
+    if not rows or bool((tokens.sizes[rows] != longest).any()):
         return arm, Remarks()
     cut = {}
     with_what: set[int] = set()
+    has_numbers = False
     for one, size in _ended(arm, rows, list(ends)):
         if arm.sampling_of(one).get("ignore_eos"):
             return arm, Remarks()
         if size < longest:
             cut[one.key] = _cut(one, size)
             with_what |= set(one.token_ids[size:].tolist())
-    if len(cut) < FEW or len(with_what) != 1:
+            has_numbers |= one.logprobs is not None and len(one.logprobs) > size
+    if len(with_what) != 1 or (len(cut) < FEW and (has_numbers or not with_what <= ends)):
         return arm, Remarks()
     said = message(
         "inputs.padding",

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct, field, structs
 
+from parity.comparator.inputs.finish_reasons import limit_of
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
@@ -25,13 +26,16 @@ MOST_ADDED = 1
 FEW = 2
 """Prompts that must show a habit."""
 
+LIKE_IT = 0.95
+"""Share of the outputs that must begin with their prompt: some may have a fault of their own."""
+
 
 class Prompts(Struct, frozen=True):
     baseline: Capture
     candidate: Capture
     remarks: Remarks = field(default_factory=Remarks)
-    echoed: frozenset[ScoreKey] = frozenset()
-    """Completions that began with their prompt. Whoever scored them put it there twice: their scores say nothing."""
+    echoed: Mapping[ScoreKey, int] = field(default_factory=dict)
+    """Completions that began with their prompt: how many tokens they have without it."""
 
     def swapped(self) -> Prompts:
         return structs.replace(self, baseline=self.candidate, candidate=self.baseline)
@@ -71,19 +75,32 @@ def _filled(both: Prompts) -> Prompts:
 def _without_echo(both: Prompts) -> Prompts:
     """An arm that says the prompt again at the beginning of every output, as `generate` of transformers does."""
     arm = both.candidate
-    if not by_others(arm.header) or not arm.completions or not all(_echoed(arm)):
+    if not by_others(arm.header) or not arm.completions:
         return both
-    sizes = dict(zip(arm.completions, _echoed(arm), strict=True))
-    if all(_echoed(replace(both.baseline, completions=_of(both.baseline, sizes)))):
+    sizes = {key: size for key, size in zip(arm.completions, _echoed(arm), strict=True) if size}
+    if len(sizes) < LIKE_IT * len(arm.completions):
+        return both
+    if all(_echoed(replace(both.baseline, completions=_of(both.baseline, sizes)))) and not _too_long(arm, sizes):
         return both  # both arms' outputs begin so: a model that repeats what it is asked
-    cut = {key: _from(one, sizes[key]) for key, one in arm.completions.items()}
+    cut = {key: _from(arm.completions[key], size) for key, size in sizes.items()}
     note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
     return structs.replace(
         both,
-        candidate=replace(arm, completions=cut),
+        candidate=replace(arm, completions={**arm.completions, **cut}),
         remarks=both.remarks + Remarks(notes=(note,)),
-        echoed=both.echoed | {ScoreKey(arm.header.arm, *key) for key in cut},
+        echoed={**both.echoed, **{ScoreKey(arm.header.arm, *key): len(one.token_ids) for key, one in cut.items()}},
     )
+
+
+def _too_long(arm: Capture, sizes: Mapping[Key, int]) -> bool:
+    """Are there outputs longer than they may be, and none without so many first tokens?"""
+    over = []
+    for key, size in sizes.items():
+        one = arm.completions[key]
+        limit = limit_of(arm, one)
+        if limit is not None:
+            over.append((len(one.token_ids) > limit, len(one.token_ids) - size > limit))
+    return any(whole for whole, _ in over) and not any(rest for _, rest in over)
 
 
 def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:

@@ -93,6 +93,10 @@ def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tu
     Batches, speculation, scheduling and graphs run the same kernels in other shapes: what these differ by is small.
     """
     names = ["backend"] if baseline.backend != candidate.backend else []
+    servers = [
+        object_of(object_of(header.extra.get("served")).get("server")).get("url") for header in (baseline, candidate)
+    ]
+    names += ["server"] if None not in servers and servers[0] != servers[1] else []
     names += [name for name in found.get("versions", ()) if name.startswith(_ENGINES)]
     names += list(found.get("precision", ()))
     choosing = {row.key for row in engine_settings() if row.kernels}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import by_others, served
@@ -47,6 +47,8 @@ class TextHabit(Struct, frozen=True):
 
     what: Message | None = None
     plain: Callable[[Sample], tuple[str, str]] = lambda one: (one.text, one.expected)
+    vague: bool = False
+    """It says only that there is something more."""
 
     def same(self, one: Sample, *, normalised: bool = False) -> bool:
         return same_text(*self.plain(one), normalised=normalised)
@@ -56,13 +58,22 @@ NONE = TextHabit()
 
 
 def habit_of(samples: Sequence[Sample]) -> TextHabit:
-    """The habit that explains texts which are not what they should be; NONE where there is none, or no need of one."""
+    """The habit, or the two, that explain texts which are not what they should be; NONE where none does, or there is no
+    need of one."""
     odd = [one for one in samples if not same_text(one.text, one.expected)]
     if len(odd) < FEW:
         return NONE
-    habit = max(_habits(odd), key=lambda habit: _explained(habit, samples))
-    throughout = _explained(habit, odd) >= LIKE_IT * len(odd) and _explained(habit, samples) >= LIKE_IT * len(samples)
-    return habit if throughout else NONE
+    known = _habits(odd)
+    one = _best(known, samples)
+    if _explained(one, samples) == len(samples):
+        return one
+    two = _best([_then(first, second) for first in known for second in known if first is not second], samples)
+    habit = two if _explained(two, samples) >= _explained(one, samples) + FEW else one
+    return habit if all(_explained(habit, of) >= LIKE_IT * len(of) for of in (odd, samples)) else NONE
+
+
+def _best(habits: Sequence[TextHabit], samples: Sequence[Sample]) -> TextHabit:
+    return max(habits, key=lambda habit: _explained(habit, samples), default=NONE)
 
 
 def _explained(habit: TextHabit, samples: Sequence[Sample]) -> int:
@@ -72,14 +83,27 @@ def _explained(habit: TextHabit, samples: Sequence[Sample]) -> int:
 def _habits(odd: Sequence[Sample]) -> list[TextHabit]:
     """Those that these texts could come from, the smallest first."""
     found = [_EMPTY] if not any(one.text for one in odd) else [*_BLANKS]
-    endings = {one.text[len(one.expected) :] for one in odd if one.at_end_token and one.text.startswith(one.expected)}
-    if len(endings) == 1 and (ending := endings.pop()):
-        found.append(_ending(ending))
+    ended = [(one.text.rpartition(core)[2], one) for one in odd if one.at_end_token and (core := one.expected.strip())]
+    endings = {ending.strip() for ending, one in ended if ending != one.text and ending.strip()}
+    if len(endings) == 1:
+        found.append(_ending(endings.pop()))
     if all(one.prompt for one in odd):
         found.append(_ECHO)
     elif all(one.prompt is None for one in odd):
         found.append(_MORE)
     return found
+
+
+def _then(first: TextHabit, second: TextHabit) -> TextHabit:
+    """One after the other."""
+    what = message("text.habit_two", "{first}, and {second}", first=first.what, second=second.what)
+    return TextHabit(
+        what, lambda one: second.plain(_changed(one, *first.plain(one))), vague=first.vague or second.vague
+    )
+
+
+def _changed(one: Sample, text: str, expected: str) -> Sample:
+    return structs.replace(one, text=text, expected=expected)
 
 
 def _stripped_left(one: Sample) -> tuple[str, str]:
@@ -118,6 +142,7 @@ _ECHO = TextHabit(message("text.habit_echo", "it begins every text with the prom
 _MORE = TextHabit(
     message("text.habit_more", "its texts begin with something else (their prompts?), which was not looked at"),
     _end_alone,
+    vague=True,
 )
 
 
@@ -131,18 +156,40 @@ def _ending(ending: str) -> TextHabit:
 Detokenize = Callable[[Sequence[int]], str]
 
 
-def as_written(arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:
-    """The arm without what a server, or a script, does to every text."""
+def as_written(
+    baseline: Capture, candidate: Capture, detokenize: Detokenize | None
+) -> tuple[Capture, Capture, Remarks]:
+    """Both arms without what a server, or a script, does to every text.
+
+    Without a tokenizer the texts of one arm are all that says what the other's should be, and of a difference between
+    them one arm's habit is enough: the candidate's, unless the baseline's says more.
+    """
+    of_baseline, of_candidate = _habit(baseline, candidate, detokenize), _habit(candidate, baseline, detokenize)
+    if detokenize is None and of_baseline is not NONE and of_candidate is not NONE:
+        if of_candidate.vague and not of_baseline.vague:
+            of_candidate = NONE
+        else:
+            of_baseline = NONE
+    plain_baseline, said = _without(of_baseline, baseline, candidate, detokenize)
+    plain_candidate, more = _without(of_candidate, candidate, baseline, detokenize)
+    return plain_baseline, plain_candidate, said + more
+
+
+def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextHabit:
     texts = [one.text for one in arm] if by_others(arm.header) else []
     if texts.count(None) == len(texts):
-        return arm, Remarks()
+        return NONE
     if detokenize is None and served(other.header) and not served(arm.header):
-        return arm, Remarks()  # where the texts of the two tell nothing but that they differ, it is the server's habit
+        return NONE  # where the texts of the two tell nothing but that they differ, it is the server's habit
     ends = terminators(arm.header) | terminators(other.header)
     pairs = ((one, sample) for one in arm if (sample := _sample(one, other, detokenize, ends)) is not None)
-    habit = habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])
+    return habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])
+
+
+def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:
     if habit.what is None:
         return arm, Remarks()
+    ends = terminators(arm.header) | terminators(other.header)
     plain = {
         one.key: replace(one, text=sample.expected)
         for one in arm
@@ -161,14 +208,21 @@ def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends
     """A completion's text beside what it should be; None where nothing says that."""
     if one.text is None or not len(one.token_ids):
         return None
-    at_end = one.finish_reason == "stop" and int(one.token_ids[-1]) in ends
+    at_end = one.finish_reason in ("stop", None) and int(one.token_ids[-1]) in ends
     if detokenize is not None:
         expected = detokenize(_readable(one.token_ids))
         return Sample(one.text, expected, detokenize(_readable(one.prompt_token_ids)), at_end)
     twin = other.completions.get(one.key)
-    if twin is None or twin.text is None or not np.array_equal(one.token_ids, twin.token_ids):
+    if twin is None or twin.text is None:
+        return None
+    if not np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends)):
         return None
     return Sample(one.text, twin.text, None, at_end)
+
+
+def _without_end(token_ids: TokenIds, ends: Collection[int]) -> TokenIds:
+    """The tokens but for a last one that may have stopped them: some write it down, some do not."""
+    return token_ids[:-1] if len(token_ids) and int(token_ids[-1]) in ends else token_ids
 
 
 def _readable(token_ids: TokenIds) -> list[int]:

@@ -193,6 +193,12 @@ def test_batches_and_speculation_run_the_same_kernels() -> None:
     base, other, _ = made(None, speculating(2), rows=4)
     assert other_kernels(base.header, other.header, {"engine": {"max_num_seqs": (8, 16)}}) == ()
     assert other_kernels(base.header, replace(other.header, backend="npu"), {}) == ("backend",)
+    one, two = (
+        replace(arm.header, backend="server", extra={"served": {"server": {"url": f"http://{host}:8000"}}})
+        for arm, host in ((base, "a"), (other, "b"))
+    )
+    assert other_kernels(one, two, {}) == ("server",)  # nothing says what they run on
+    assert other_kernels(one, replace(two, extra=one.extra), {}) == ()
     found = other_kernels(
         base.header,
         other.header,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from server_habits import FAULTS, HABITS, SCORES, by_hand, filled_up, fills_prompts_up, plain, planted
+from server_habits import FAULTS, HABITS, SCORES, Pair, by_hand, filled_up, fills_prompts_up, plain, planted
 
 from parity.comparator import Comparison
-from parity.records import Verdict
+from parity.records import TopLogprobs, Verdict
 
 SAID = {
     "strips_leading_blanks": "text.habit_left",
@@ -125,6 +126,109 @@ def test_a_habit_of_a_script_is_no_fault_either(name: str) -> None:
     result = by_hand(HABITS[name](plain())).asked()
     assert not result.corrupt
     assert result.verdict is not Verdict.DIVERGED
+
+
+@pytest.mark.parametrize("sides", ["candidate", "baseline", "both"])
+@pytest.mark.parametrize("name", sorted(set(HABITS) - NEEDS_A_SERVER))
+def test_a_habit_of_either_script_is_no_fault_without_a_tokenizer(name: str, sides: str) -> None:
+    made = plain() if sides == "baseline" else HABITS[name](plain())
+    if sides != "candidate":
+        made = turned(HABITS[name](turned(made)))
+    result = by_hand(made).asked(with_text_check=False)
+    assert not result.corrupt
+    assert result.verdict is not Verdict.DIVERGED
+
+
+TOGETHER = [
+    ("strips_trailing_blanks", "echoes_text"),
+    ("echoes_tokens", "strips_leading_blanks"),
+    ("shows_special_tokens", "begins_with_a_blank"),
+    ("shows_special_tokens", "strips_trailing_blanks"),
+    ("drops_the_eos_but_its_logprobs", "says_empty_reasons"),
+    ("gives_the_prompts_logprobs_too", "drops_the_eos_but_its_logprobs"),
+    ("counts_the_eos_in_its_usage", "gives_empty_text"),
+    ("says_stop_always", "counts_the_eos_in_its_usage"),
+    ("ends_at_its_context", "says_no_finish_reason"),
+]
+
+
+@pytest.mark.parametrize("by_script", [False, True], ids=["server", "script"])
+@pytest.mark.parametrize("names", TOGETHER, ids="-".join)
+def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool) -> None:
+    def made(pair: Pair) -> Pair:
+        pair = HABITS[names[1]](HABITS[names[0]](pair))
+        return by_hand(pair) if by_script else pair
+
+    for with_text_check in (True, False):
+        result = made(plain()).asked(with_text_check=with_text_check)
+        assert not result.corrupt
+        assert result.verdict is not Verdict.DIVERGED
+    pair = made(planted("garbled-random6"))
+    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+@pytest.mark.parametrize(
+    ("of_candidate", "of_baseline"),
+    [
+        ("begins_with_a_blank", "drops_the_eos"),
+        ("drops_the_eos_but_its_logprobs", "echoes_text"),
+        ("gives_base_2_logprobs", "gives_no_logprobs"),
+        ("gives_base_10_logprobs", "gives_logprobs_of_the_first_token"),
+    ],
+)
+def test_each_arm_with_a_habit_of_its_own_is_no_fault(of_candidate: str, of_baseline: str) -> None:
+    made = by_hand(turned(HABITS[of_baseline](turned(HABITS[of_candidate](plain())))))
+    for with_text_check in (True, False):
+        result = made.asked(with_text_check=with_text_check)
+        assert not result.corrupt
+        assert result.verdict is not Verdict.DIVERGED
+
+
+def turned(pair: Pair) -> Pair:
+    return replace(pair, baseline=pair.candidate, candidate=pair.baseline)
+
+
+def test_a_row_of_another_is_found_where_all_outputs_begin_with_their_prompt() -> None:
+    pair = by_hand(HABITS["echoes_tokens"](plain()))
+    rows = dict(pair.candidate.completions)
+    one, other = list(rows)[3], list(rows)[7]
+    rows[one], rows[other] = (
+        replace(rows[a], token_ids=rows[b].token_ids, text=rows[b].text, logprobs=rows[b].logprobs)
+        for a, b in ((one, other), (other, one))
+    )
+    found = replace(pair, candidate=replace(pair.candidate, completions=rows)).asked().corrupt
+    assert {finding.key for finding in found} == {one, other}
+    assert {finding.key for finding in found if str(finding.kind) == "row_leak"} == {one, other}
+
+
+def test_scores_of_outputs_with_their_prompts_are_left_out_and_it_is_said() -> None:
+    pair = by_hand(HABITS["echoes_tokens"](plain()))
+    longer = {
+        key: TopLogprobs(np.repeat(top.ids, 2, axis=0), np.repeat(top.values, 2, axis=0))
+        for key, top in pair.scores.items()
+    }
+    result = replace(pair, scores=longer).asked()
+    assert not result.corrupt
+    assert "inputs.echo_scored" in ids_in(result)
+
+
+def test_one_output_filled_up_with_stop_tokens_that_nobody_gave_is_no_fault() -> None:
+    pair = by_hand(ends_alone(plain()))
+    result = filled_up(pair, 1, 0).asked()
+    assert not result.corrupt
+    assert "inputs.padding" in ids_in(result)
+    assert filled_up(pair, 1, 5).asked().corrupt  # with another token it may be an engine that went on
+
+
+def ends_alone(pair: Pair) -> Pair:
+    """The pair where one row alone ends at a stop token, without logprobs in the candidate."""
+    ended = [key for key, one in pair.candidate.completions.items() if one.finish_reason == "stop"][1:]
+    baseline, candidate = (
+        replace(arm, completions={key: one for key, one in arm.completions.items() if key not in ended})
+        for arm in (pair.baseline, pair.candidate)
+    )
+    unlisted = {key: replace(one, logprobs=None) for key, one in candidate.completions.items()}
+    return replace(pair, baseline=baseline, candidate=replace(candidate, completions=unlisted))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
