@@ -147,7 +147,9 @@ def _without_dropped_eos(
     trimmed = dict(scores)
     for key, one in keeper.completions.items():
         twin = other.completions.get(key)
-        if twin is None or not _stopped(one) or not _stopped(twin) or len(one.token_ids) != len(twin.token_ids) + 1:
+        if twin is None or len(one.token_ids) != len(twin.token_ids) + 1:
+            continue
+        if not (_stopped(one, keeper) and _stopped(twin, other)):
             continue
         if int(one.token_ids[-1]) in ends and np.array_equal(one.token_ids[:-1], twin.token_ids):
             shorter[key] = replace(one, token_ids=one.token_ids[:-1], logprobs=_cut(one.logprobs, len(one.token_ids)))
@@ -216,15 +218,17 @@ def _first_lists(top: TopLogprobs, count: int) -> TopLogprobs:
     return TopLogprobs(top.ids[:count], top.values[:count], rest)
 
 
-def _stopped(one: Completion) -> bool:
-    return one.finish_reason == "stop" and not isinstance(one.stop_reason, str)
+def _stopped(one: Completion, arm: Capture) -> bool:
+    """May it have stopped at a token? Of an arm that gives no reasons each may have."""
+    reason = "stop" if "stop" in arm.finish_reasons else None
+    return one.finish_reason == reason and not isinstance(one.stop_reason, str)
 
 
 def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
     """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
     has_stopped = False
-    for one in arm if "stop" in arm.finish_reasons else ():
-        if _stopped(one):
+    for one in arm if {"stop", None} & arm.finish_reasons else ():
+        if _stopped(one, arm):
             if len(one.token_ids) and int(one.token_ids[-1]) in ends:
                 return True
             has_stopped = True

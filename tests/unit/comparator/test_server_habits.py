@@ -172,6 +172,8 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
     [
         ("begins_with_a_blank", "drops_the_eos"),
         ("drops_the_eos_but_its_logprobs", "echoes_text"),
+        ("drops_the_eos_but_its_logprobs", "says_reasons_that_nobody_knows"),
+        ("says_empty_reasons", "drops_the_eos"),
         ("gives_base_2_logprobs", "gives_no_logprobs"),
         ("gives_base_10_logprobs", "gives_logprobs_of_the_first_token"),
     ],
