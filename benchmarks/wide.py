@@ -328,7 +328,8 @@ def verdicts(out: Path, data: Path) -> None:
         (data / "whole").touch()
     with out.open("w") as file:
         for folder in sorted(one for one in data.iterdir() if one.is_dir()):
-            base, candidate = (read_capture(folder / f"{arm}.jsonl.gz") for arm in ("base", "candidate"))
+            base = read_capture(folder / "base.jsonl.gz")
+            candidate = read_capture(folder / "candidate.jsonl.gz", beside=base)
             result = said(compare(base, candidate, None, CompareOptions(detokenize=WORDS)))
             file.write(json.dumps({"trial": folder.name, "name": (folder / "name").read_text(), **result}) + "\n")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from parity.records import Capture, Completion, RaggedTokens, TokenIds
+from parity.records import Capture, Completion, RaggedTokens, TokenIds, TopLogprobs
+from parity.records.ragged import PatchedTokens
 
 GROWS_BY = 1 << 20
 """Tokens for which room is made at most, or a sixteenth of what is there: new room is filled with zeros."""
@@ -37,12 +40,14 @@ class Columns:
 
     def __init__(self, beside: Capture | None = None) -> None:
         self._owners: list[Completion] = []
+        self._listing: list[Completion] = []
+        """Completions whose logprobs are of their own tokens alone."""
         self._others = {} if beside is None else beside.completions
         self._order = iter(self._others)
         self._in_order = beside is not None
         self._columns = {
-            "token_ids": _Column(None if beside is None else beside.tokens),
-            "prompt_token_ids": _Column(None if beside is None else beside.prompts),
+            "token_ids": _Column(None if beside is None else _plain(beside.tokens)),
+            "prompt_token_ids": _Column(None if beside is None else _plain(beside.prompts)),
         }
 
     def share(self, owner: Completion) -> None:
@@ -58,13 +63,18 @@ class Columns:
         other = self._others.get(owner.key)
         self._in_order = self._in_order and next(self._order, None) == owner.key
         same = other is not None
+        chosen = owner.logprobs is not None and _lists(owner.logprobs, owner.token_ids)
         for name in _NAMES:
             stream: TokenIds = getattr(owner, name)
             theirs = None if other is None else getattr(other, name)
             shared = _is_same(stream, theirs)
-            self._columns[name].append(stream, as_there=shared and self._in_order)
+            self._columns[name].append(stream, in_order=self._in_order, shared=shared)
             object.__setattr__(owner, name, theirs if shared else _NONE)
             same = same and shared
+        if chosen:
+            _list(owner)
+            if owner.token_ids is _NONE:
+                self._listing.append(owner)
         if same and other is not None and _says_the_same(owner, other):
             owner = other
         elif other is not None:
@@ -78,11 +88,32 @@ class Columns:
         """To the capture of all these completions, in their order."""
         found = {name: column.whole() for name, column in self._columns.items()}
         for name, column in found.items():
-            flat = column.flat
-            for owner, (begin, end) in zip(self._owners, pairwise(column.offsets.tolist()), strict=True):
+            own, rows = (column.own, column.rows) if isinstance(column, PatchedTokens) else (column, None)
+            owners = self._owners if rows is None else [self._owners[row] for row in rows.tolist()]
+            flat = own.flat
+            for owner, (begin, end) in zip(owners, pairwise(own.offsets.tolist()), strict=True):
                 if getattr(owner, name) is _NONE:
                     object.__setattr__(owner, name, flat[begin:end])
+        for owner in self._listing:
+            _list(owner)
         vars(capture).update(tokens=found["token_ids"], prompts=found["prompt_token_ids"])
+
+
+def _lists(logprobs: TopLogprobs, tokens: TokenIds) -> bool:
+    """Are they of these tokens alone?"""
+    return logprobs.ids.shape == (len(tokens), 1) and _is_same(logprobs.ids, tokens)
+
+
+def _list(owner: Completion) -> None:
+    """Let its logprobs name its own tokens, which are no second array."""
+    listed = owner.logprobs
+    assert listed is not None
+    own = TopLogprobs(owner.token_ids[:, None], listed.values, listed.logsumexp)
+    object.__setattr__(owner, "logprobs", own)
+
+
+def _plain(column: RaggedTokens) -> RaggedTokens:
+    return RaggedTokens(column.flat, column.offsets) if isinstance(column, PatchedTokens) else column
 
 
 def _is_same(stream: TokenIds, other: object) -> bool:
@@ -99,31 +130,56 @@ def _says_the_same(one: Completion, other: Completion) -> bool:
 
 
 class _Column:
-    """`like`: another capture's, of which nothing is copied as long as the streams are the same, one after another."""
+    """`like`: another capture's, of which nothing is copied as long as the streams come in its order: those that differ
+    are put beside it."""
 
     def __init__(self, like: RaggedTokens | None) -> None:
         self._like = like
-        self._flat: TokenIds = np.empty(0, dtype=np.int64)
-        self._ends = array("q", [0])
+        self._own = _Growing()
+        self._rows = array("q")
+        """Of the streams in `_own`, while there is a `like`."""
+        self._count = 0
 
-    def append(self, stream: TokenIds, *, as_there: bool) -> None:
-        begin, end = self._ends[-1], self._ends[-1] + len(stream)
-        if self._like is not None and not as_there:
+    def append(self, stream: TokenIds, *, in_order: bool, shared: bool) -> None:
+        if self._like is not None and not in_order:
             self._part_from(self._like)
+        if self._like is not None and not shared:
+            self._rows.append(self._count)
+        if self._like is None or not shared:
+            self._own.append(stream)
+        self._count += 1
+
+    def whole(self) -> RaggedTokens:
         if self._like is None:
-            if end > len(self._flat):
-                # In place: the system moves pages, no token is copied.
-                self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
-            self._flat[begin:end] = stream
+            return self._own.whole()
+        if not self._rows and self._count == len(self._like.sizes):
+            return self._like
+        if len(self._rows) == self._count:
+            return self._own.whole()
+        return PatchedTokens(self._like, np.array(self._rows, dtype=np.int64), self._own.whole(), self._count)
+
+    def _part_from(self, like: RaggedTokens) -> None:
+        whole = self.whole()
+        self._like = None
+        self._own = _Growing(whole.flat.copy() if whole is like else whole.flat, whole.offsets)
+
+
+class _Growing:
+    """One stream after another, in one array that grows."""
+
+    def __init__(self, flat: TokenIds = _NONE, offsets: Sequence[int] | npt.NDArray[np.int64] = (0,)) -> None:
+        """What there is already: `flat` is its own from now on."""
+        self._flat = flat if len(flat) else np.empty(0, dtype=np.int64)
+        self._ends = array("q", offsets)
+
+    def append(self, stream: TokenIds) -> None:
+        begin, end = self._ends[-1], self._ends[-1] + len(stream)
+        if end > len(self._flat):
+            # In place: the system moves pages, no token is copied.
+            self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
+        self._flat[begin:end] = stream
         self._ends.append(end)
 
     def whole(self) -> RaggedTokens:
-        if self._like is not None:
-            if len(self._ends) == len(self._like.offsets):
-                return self._like
-            self._part_from(self._like)
         self._flat.resize(self._ends[-1], refcheck=False)
         return RaggedTokens(self._flat, np.array(self._ends, dtype=np.int64))
-
-    def _part_from(self, like: RaggedTokens) -> None:
-        self._like, self._flat = None, like.flat[: self._ends[-1]].copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,10 +37,23 @@ class RaggedTokens:
         """Shape (P,): the tokens of each stream."""
         return np.diff(self.offsets)
 
+    @property
+    def total(self) -> int:
+        """Tokens of all streams."""
+        return int(self.offsets[-1])
+
     @cached_property
     def largest(self) -> int:
         """The largest id; a negative one is larger than any other (the ids as unsigned numbers). 0 without tokens."""
         return int(self.flat.view(np.uint64).max(initial=0))
+
+    def all_below(self, limit: int) -> bool:
+        """Is each id a number from 0 to before `limit`?"""
+        return self.largest < limit
+
+    def head(self, size: int) -> TokenIds:
+        """The first `size` tokens of all."""
+        return self.flat[:size]
 
     def same_as(self, other: RaggedTokens) -> bool:
         return self is other or (np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat))
@@ -59,11 +72,26 @@ class RaggedTokens:
                 return False
         return True
 
+    def part(self, begin: int, end: int) -> RaggedTokens:
+        """The streams from `begin` to before `end`; nothing is copied."""
+        offsets = self.offsets[begin : end + 1]
+        return RaggedTokens(self.flat[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def of_rows(self, rows: Sequence[int]) -> RaggedTokens:
+        """Some of the streams, copied."""
+        at = np.array(rows, dtype=np.int64)
+        bounds = zip(self.offsets[at].tolist(), self.offsets[at + 1].tolist(), strict=True)
+        flat = self.flat
+        return RaggedTokens.of([flat[begin:end] for begin, end in bounds])
+
     def places(self, token: int) -> npt.NDArray[np.int64]:
         """Where in `flat` a token stands; looked for once, since several checks ask for the same few."""
         if token not in self._places:
-            self._places[token] = np.flatnonzero(self.flat == token)
+            self._places[token] = self._found(token)
         return self._places[token]
+
+    def _found(self, token: int) -> npt.NDArray[np.int64]:
+        return np.flatnonzero(self.flat == token)
 
     def places_of(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
         """Where in `flat` any of these stands, in any order."""
@@ -79,3 +107,65 @@ class RaggedTokens:
     def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
         """Streams with at least one token for which `hits` (shape of `flat`) is true."""
         return self.rows_at(np.flatnonzero(hits))
+
+
+class PatchedTokens(RaggedTokens):
+    """The first streams of another column, but for some, which alone take memory."""
+
+    like: RaggedTokens
+    rows: npt.NDArray[np.int64]
+    """The streams that are not those of `like`, ascending."""
+    own: RaggedTokens
+    """What stands in their place."""
+
+    def __init__(self, like: RaggedTokens, rows: npt.NDArray[np.int64], own: RaggedTokens, count: int) -> None:
+        """`count`: streams in all, no more than `like` has."""
+        sizes = like.sizes[:count].copy()
+        sizes[rows] = own.sizes
+        offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        vars(self).update(like=like, rows=rows, own=own, offsets=offsets, _places={})
+
+    @property
+    def flat(self) -> TokenIds:
+        """Put together each time: what can be known without it is asked for elsewhere."""
+        return self.head(self.total)
+
+    def all_below(self, limit: int) -> bool:
+        return (self.own.all_below(limit) and self.like.all_below(limit)) or super().all_below(limit)
+
+    def head(self, size: int) -> TokenIds:
+        flat = np.empty(min(size, self.total), dtype=np.int64)
+        for begin, part in self._parts():
+            if begin >= len(flat):
+                break
+            flat[begin : begin + len(part)] = part[: len(flat) - begin]
+        return flat
+
+    def _parts(self) -> Iterator[tuple[int, TokenIds]]:
+        """Where it begins, and the tokens of each stretch that is in one of both columns, in order."""
+        row, like = 0, self.like
+        for at, changed in enumerate([*self.rows.tolist(), len(self.sizes)]):
+            yield int(self.offsets[row]), like.flat[like.offsets[row] : like.offsets[changed]]
+            if at < len(self.rows):
+                yield int(self.offsets[changed]), self.own.part(at, at + 1).flat
+            row = changed + 1
+
+    def _found(self, token: int) -> npt.NDArray[np.int64]:
+        theirs = self.like.places(token)
+        row = np.searchsorted(self.like.offsets, theirs, side="right") - 1
+        changed = np.ones(len(self.like.sizes), dtype=np.bool_)
+        changed[: len(self.sizes)] = False
+        changed[self.rows] = True
+        kept = ~changed[row]
+        row, theirs = row[kept], theirs[kept]
+        mine = self.own.places(token)
+        at = np.searchsorted(self.own.offsets, mine, side="right") - 1
+        return np.sort(
+            np.concatenate(
+                [
+                    theirs - self.like.offsets[row] + self.offsets[row],
+                    mine - self.own.offsets[at] + self.offsets[self.rows[at]],
+                ]
+            )
+        )

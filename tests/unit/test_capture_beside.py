@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from parity.api import compare
 from parity.capture import CaptureError, read_capture, write_capture
 from parity.records import Capture, Completion, Header, Key, TopLogprobs
+from parity.records.ragged import PatchedTokens
 
 TOKENS = st.lists(st.integers(0, 3), max_size=4).map(lambda ids: np.array(ids, dtype=np.int64))
 
@@ -109,7 +110,9 @@ def test_what_differs_is_its_own(tmp_path: Path) -> None:
     assert second.tokens is not first.tokens
     assert second.prompts is first.prompts
     parted = second.completions[made[4].key]
-    assert np.shares_memory(parted.token_ids, second.tokens.flat)
+    assert isinstance(second.tokens, PatchedTokens)
+    assert second.tokens.like is first.tokens
+    assert np.shares_memory(parted.token_ids, second.tokens.own.flat)
     assert [one.key for one in second if one is not first.completions[one.key]] == [parted.key]
 
 
@@ -137,3 +140,27 @@ def test_a_completion_given_twice_is_refused_as_before(tmp_path: Path) -> None:
     path.write_bytes(b"".join([*lines[:2], lines[1], *lines[2:]]))
     with pytest.raises(CaptureError, match="given twice"):
         read_capture(path, beside=first)
+
+
+def test_an_arm_beside_a_patched_one(tmp_path: Path) -> None:
+    made = arm_of(9)
+    first = read_capture(written(tmp_path / "base.jsonl", "a/base", made))
+    made[4] = replace(made[4], token_ids=made[4].token_ids[:-1])
+    second = read_capture(written(tmp_path / "mtp.jsonl", "a/mtp", made), beside=first)
+    made[7] = replace(made[7], token_ids=made[7].token_ids[1:])
+    path = written(tmp_path / "more.jsonl", "a/more", made)
+    assert said_by(read_capture(path, beside=second)) == said_by(read_capture(path))
+
+
+def test_logprobs_of_the_chosen_tokens_name_them_once(tmp_path: Path) -> None:
+    made = [
+        replace(one, logprobs=TopLogprobs(one.token_ids[:, None].copy(), np.full((9, 1), -0.5))) for one in arm_of(3)
+    ]
+    wrong = TopLogprobs(made[1].token_ids[:, None] + 1, np.full((9, 1), -0.5))
+    made[1] = replace(made[1], logprobs=wrong)
+    found = list(read_capture(written(tmp_path / "base.jsonl", "a/base", made)))
+    for one, source in zip(found, made, strict=True):
+        assert one.logprobs is not None
+        assert source.logprobs is not None
+        assert one.logprobs.ids.tolist() == source.logprobs.ids.tolist()
+        assert np.shares_memory(one.logprobs.ids, one.token_ids) == (source is not made[1])

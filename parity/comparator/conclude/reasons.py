@@ -59,7 +59,7 @@ def nothing_compared(pairs: Pairs) -> Remarks:
             Step.SAME_QUESTIONS,
             Step.AGAIN,
         )
-    if pairs.aborted == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
+    if pairs.aborted == len(pairs.keys) and not pairs.candidate_tokens.total:
         return reason(
             message(
                 "conclude.all_aborted", "every completion was aborted before its first token: nothing was compared"

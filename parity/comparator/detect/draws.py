@@ -68,7 +68,7 @@ def draws_of(inputs: Inputs, reference: Reference, options: CompareOptions, requ
     """`inputs` are of drawn completions alone."""
     baseline, candidate = inputs.baseline, inputs.candidate
     rules = stops.stop_rules(candidate.header, baseline)
-    windows = len(candidate.tokens.flat) * len(surprisal.WINDOWS)
+    windows = candidate.tokens.total * len(surprisal.WINDOWS)
     return Draws(
         baseline=baseline,
         candidate=candidate,

@@ -124,7 +124,7 @@ def _terminator_of(baseline: Capture) -> frozenset[int]:
     last = {int(one.token_ids[-1]) for one in stopped if len(one.token_ids) and one.stop_reason is None}
     if len(stopped) < 2 or len(last) != 1:
         return frozenset()
-    return frozenset() if int((baseline.tokens.flat == next(iter(last))).sum()) > len(stopped) else frozenset(last)
+    return frozenset() if len(baseline.tokens.places(next(iter(last)))) > len(stopped) else frozenset(last)
 
 
 def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:

@@ -89,7 +89,7 @@ def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -
     tokens = b.token_ids
     if not np.array_equal(tokens[at - size : at], tokens[at : at + size]):
         return False
-    flat = baseline.tokens.flat[:_SAMPLE]
+    flat = baseline.tokens.head(_SAMPLE)
     return len(flat) >= TOKENS_PER_PLACE * places and not repeats(flat, max(2, int(SHARED_SHARE * size)))
 
 
@@ -109,7 +109,7 @@ def _owners(capture: Capture) -> npt.NDArray[np.int64]:
 
 def shares(column: RaggedTokens, owners: npt.NDArray[np.int64], size: int) -> bool:
     """Do two streams of different owners (shape (P,)) have `size` tokens in a row in common?"""
-    flat, offsets = column.flat[:_SAMPLE], column.offsets
+    flat, offsets = column.head(_SAMPLE), column.offsets
     count = len(flat) - size + 1
     if count <= 1:
         return False

@@ -56,7 +56,7 @@ def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
 def _filled(both: Prompts) -> Prompts:
     """A server that reports no prompt at all: the other arm's stands for it."""
     arm, other = both.candidate, both.baseline
-    if not arm.completions or len(arm.prompts.flat) or not len(other.prompts.flat):
+    if not arm.completions or arm.prompts.total or not other.prompts.total:
         return both
     filled = {
         key: replace(one, prompt_token_ids=other.completions[key].prompt_token_ids)

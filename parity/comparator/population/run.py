@@ -73,7 +73,7 @@ def measure(
     stats = Stats(
         **structs.asdict(counted),
         tolerance=round(references.tolerance, 4),
-        tokens=len(pairs.candidate_tokens.flat),
+        tokens=pairs.candidate_tokens.total,
         exercised=inputs.exercised,
         differences=inputs.differences,
         floor=None if references.floor is None else references.floor.stats(),

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.questions import own_differences, temperature_in
 from parity.records import Capture, Completion, Key, RaggedTokens
+from parity.records.ragged import PatchedTokens
 
 
 class Pairs(Struct, frozen=True):
@@ -110,6 +111,9 @@ def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[n
     result = np.full(len(sizes), -1, dtype=np.int64)
     if mine is theirs:
         return result
+    if isinstance(mine, PatchedTokens) and mine.like is theirs and len(sizes) == len(other_sizes):
+        result[mine.rows] = _of_patches(mine, theirs)
+        return result
     uneven = np.flatnonzero(sizes != other_sizes)
     for row in uneven.tolist():
         size = int(min(sizes[row], other_sizes[row]))
@@ -123,6 +127,19 @@ def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[n
             _even_run(mine, theirs, begin, end, result)
         begin = end + 1
     return result
+
+
+def _of_patches(mine: PatchedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:
+    """`first_differences` of the rows of a column that are not the other's."""
+    found = [np.empty(0, dtype=np.int64)]
+    for begin in range(0, len(mine.rows), _ROWS_AT_ONCE):
+        rows = mine.rows[begin : begin + _ROWS_AT_ONCE].tolist()
+        found.append(first_differences(mine.own.part(begin, begin + len(rows)), theirs.of_rows(rows)))
+    return np.concatenate(found)
+
+
+_ROWS_AT_ONCE = 1 << 10
+"""Streams of the other column that are put together to be compared."""
 
 
 def _even_run(mine: RaggedTokens, theirs: RaggedTokens, begin: int, end: int, result: npt.NDArray[np.int64]) -> None:
