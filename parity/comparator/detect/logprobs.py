@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps, batches
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
@@ -136,7 +136,7 @@ def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
     Over all of them at once: each run records these, and looking at each pair would cost more than the comparison.
     """
     doubtful = set()
-    whole, own, theirs = [], [], []
+    whole: list[int] = []
     for row in rows:
         a, b = pairs.baseline[row], pairs.candidate[row]
         if b.logprobs is None or b.lists is not None:
@@ -149,19 +149,27 @@ def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
             doubtful.add(row)
             continue
         whole.append(row)
-        own.append(b.logprobs)
-        beside = a.logprobs is not None and a.logprobs.ids.shape == b.logprobs.ids.shape
-        theirs.append(a.logprobs.values[:, 0] if a.logprobs is not None and beside else b.logprobs.values[:, 0])
-    if whole:
-        every = len(whole) == len(pairs.candidate)
-        tokens = pairs.candidate_tokens if every else RaggedTokens.of([pairs.candidate[row].token_ids for row in whole])
-        values = np.concatenate([one.values[:, 0] for one in own])
-        usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
-        usable &= np.concatenate([one.ids[:, 0] for one in own]) == tokens.flat
-        with np.errstate(invalid="ignore"):
-            far = np.abs(values - np.concatenate(theirs)) > LOGPROB_TOLERANCE / 2
-        doubtful.update(whole[index] for index in tokens.rows_with(far | ~usable))
+    for batch in batches([len(pairs.candidate[row].token_ids) for row in whole]):
+        doubtful.update(_doubtful_of(pairs, whole[batch]))
     return frozenset(doubtful)
+
+
+def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
+    """Of pairs whose candidate has a logprob for each token: those where some are none, of other tokens, or not about
+    the baseline's."""
+    own, theirs = [], []
+    for row in rows:
+        a, b = pairs.baseline[row].logprobs, pairs.candidate[row].logprobs
+        assert b is not None
+        own.append(b)
+        theirs.append(a.values[:, 0] if a is not None and a.ids.shape == b.ids.shape else b.values[:, 0])
+    tokens = RaggedTokens.of([pairs.candidate[row].token_ids for row in rows])
+    values = np.concatenate([one.values[:, 0] for one in own])
+    usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
+    usable &= np.concatenate([one.ids[:, 0] for one in own]) == tokens.flat
+    with np.errstate(invalid="ignore"):
+        far = np.abs(values - np.concatenate(theirs)) > LOGPROB_TOLERANCE / 2
+    return (rows[index] for index in tokens.rows_with(far | ~usable))
 
 
 def usual_by_scores(cases: Sequence[Case]) -> Callable[[Completion], float]:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps, batches
 from parity.records import Completion, Key, RaggedTokens, TopLogprobs
 
 NO_LOGPROB = 1e-3
@@ -114,41 +114,65 @@ def paired_residuals(
     all of them. Tokens from the first id outside the vocabulary on are left out.
     """
     rows = _with_logprobs(sides, until)
-    if not rows:
-        return None
-    sides = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
-    parts = [int(parts_at[row]) if parts_at[row] >= 0 else None for row in rows]
-    keys = [one.key for one in sides[1]]
+    keys = [sides[1][row].key for row in rows]
     by_scores = any(not one.keys().isdisjoint(keys) for one in scores)
+    if by_scores:  # of the others nothing is known
+        rows = [row for row, key in zip(rows, keys, strict=True) if key in scores[0] or key in scores[1]]
+    found = []
+    for at in batches([len(sides[1][row].token_ids) for row in rows]):
+        some = rows[at]
+        batch = [sides[0][row] for row in some], [sides[1][row] for row in some]
+        parts = [int(parts_at[row]) if parts_at[row] >= 0 else None for row in some]
+        one = _of_batch(batch, some, parts, scores if by_scores else None, since, until, vocab_size)
+        if len(one):
+            found.append(one)
+    return _joined(found) if found else None
+
+
+def _joined(parts: list[PairedResiduals]) -> PairedResiduals:
+    """One after another. Each column of the parts is let go once it is joined, so that there are not two of all."""
+    first = parts[0]
+    columns = {name: [getattr(one, name) for one in parts] for name in first.__struct_fields__ if name != "by_scores"}
+    parts.clear()
+    return structs.replace(first, **{name: np.concatenate(columns.pop(name)) for name in list(columns)})
+
+
+def _of_batch(
+    sides: tuple[Sequence[Completion], Sequence[Completion]],
+    rows: Sequence[int],
+    parts: Sequence[int | None],
+    scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]] | None,
+    since: Mapping[Key, int],
+    until: Mapping[Key, int],
+    vocab_size: int | None,
+) -> PairedResiduals:
+    """`paired_residuals` of some of the pairs, which are these rows of all; scores: None to do without."""
+    keys = [one.key for one in sides[1]]
     tokens = [RaggedTokens.of([one.token_ids for one in side]) for side in sides]
-    lengths = _lengths(sides, [None] * len(rows) if by_scores else parts, until)
+    lengths = _lengths(sides, parts if scores is None else [None] * len(rows), until)
     size = np.array(lengths, dtype=np.int64)
     begin = np.cumsum(size) - size
     place = np.arange(int(size.sum())) - np.repeat(begin, size)
     kept = [_first_of_each(one, size, place) for one in tokens]
     own = [chosen_logprobs(side, one)[at] for side, one, at in zip(sides, tokens, kept, strict=True)]
     ids = [one.flat[at] for one, at in zip(tokens, kept, strict=True)]
-    row = np.repeat(np.array(rows, dtype=np.int64), size)
-    score = [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)] if by_scores else [own[0], own[0]]
+    score = [own[0], own[0]] if scores is None else [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)]
     residuals = own[0] - score[0], own[1] - score[1]
     prompt = np.array([len(one.prompt_token_ids) for one in sides[1]], dtype=np.int64)
     first = np.array([since.get(key, 0) for key in keys], dtype=np.int64)
     known = np.isfinite(residuals[0]) & np.isfinite(residuals[1]) & (place >= np.repeat(first, size))
     known &= _before_invalid(tokens, place, size, vocab_size)
-    if not known.any():
-        return None
-    keep = slice(None) if known.all() else known
     return PairedResiduals(
-        baseline=residuals[0][keep],
-        candidate=residuals[1][keep],
-        baseline_score=score[0][keep],
-        candidate_score=score[1][keep],
-        row=row[keep],
-        place=place[keep],
-        context=(place + np.repeat(prompt, size))[keep],
-        baseline_token=ids[0][keep],
-        candidate_token=ids[1][keep],
-        by_scores=by_scores,
+        baseline=residuals[0][known],
+        candidate=residuals[1][known],
+        baseline_score=score[0][known],
+        candidate_score=score[1][known],
+        row=np.repeat(np.array(rows, dtype=np.int64), size)[known],
+        place=place[known],
+        context=(place + np.repeat(prompt, size))[known],
+        baseline_token=ids[0][known],
+        candidate_token=ids[1][known],
+        by_scores=scores is not None,
     )
 
 
