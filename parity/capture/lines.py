@@ -55,10 +55,17 @@ def open_capture(path: Path) -> IO[bytes]:
         raise cannot_read(path, error) from None
 
 
-def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
+Seen = Callable[[int], None]
+"""Is given the bytes of a file that were read so far, now and then."""
+
+SEEN_EVERY = 1 << 20
+"""Bytes (unpacked) between two calls of a `Seen`."""
+
+
+def raw_lines(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, int, bytes]]:
     """(line number, its first byte's place in the file, the line) of each line that is not empty and whose checksum, if
     it has one, is right."""
-    number = begin = blank = 0
+    number = begin = blank = due = 0
     seals = Seals()
     with open_capture(path) as file:
         most = SMALL_BYTES + MAX_RATIO * path.stat().st_size
@@ -82,6 +89,9 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
                 elif blank == 0:
                     yield number, begin, raw
                 begin += len(raw)
+                if seen is not None and begin >= due:
+                    due = begin + SEEN_EVERY
+                    seen(getattr(file, "fileobj", file).tell())
                 if begin > most or blank > MAX_BLANK_LINES:
                     report(number, _TOO_MUCH if begin > most else _BLANK)
                     return
@@ -89,11 +99,11 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
             report(number, message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error)))
 
 
-def lines_of(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
+def lines_of(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, Any]]:
     """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`. Long lists of numbers may be
     arrays already (`quick.py`)."""
     reader = QuickReader()
-    for number, _, raw in raw_lines(path, report):
+    for number, _, raw in raw_lines(path, report, seen):
         parsed = parsed_or_none(number, raw, report, reader)
         if parsed is not None:
             yield number, parsed[0]

@@ -8,7 +8,7 @@ from typing import NoReturn
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
-from parity.capture.lines import CUT_OFF, is_record, lines_of
+from parity.capture.lines import CUT_OFF, Seen, is_record, lines_of
 from parity.capture.problems import CaptureError
 from parity.cycles import no_cycle_search
 from parity.messages import Message, message
@@ -16,11 +16,14 @@ from parity.records import Capture, Header, Scores
 
 
 @no_cycle_search()
-def read_capture(path: str | Path, *, partial: bool = False, beside: Capture | None = None) -> Capture:
+def read_capture(
+    path: str | Path, *, partial: bool = False, beside: Capture | None = None, seen: Seen | None = None
+) -> Capture:
     """Read a capture file (`.jsonl` or `.jsonl.gz`).
 
     With `partial`, a cut-off last line and a missing footer are accepted: what was captured so far. `beside`: a capture
     with which it will be compared; what is equal in both takes memory once (arrays are shared: change none in place).
+    `seen`: is given the bytes read so far, now and then.
     Raises CaptureError naming the first bad line.
     """
     path = Path(path)
@@ -42,7 +45,7 @@ def read_capture(path: str | Path, *, partial: bool = False, beside: Capture | N
     report = tolerate if partial else fail
     assembler = Assembler(fail, source=str(path), columns=Columns(beside))
     line = 0
-    for line, record in lines_of(path, report):
+    for line, record in lines_of(path, report, seen):
         assembler.add(line, record)
     if not partial or assembler.header is None:
         assembler.finish(line)
@@ -50,8 +53,8 @@ def read_capture(path: str | Path, *, partial: bool = False, beside: Capture | N
 
 
 @no_cycle_search()
-def read_scores(path: str | Path) -> Scores:
-    """The score records of a capture file, or of a file that holds score records only."""
+def read_scores(path: str | Path, *, seen: Seen | None = None) -> Scores:
+    """The score records of a capture file, or of a file that holds score records only; `seen` as in `read_capture`."""
     path = Path(path)
 
     def fail(line: int | None, what: Message) -> NoReturn:
@@ -60,7 +63,7 @@ def read_scores(path: str | Path) -> Scores:
 
     assembler = Assembler(fail, source=str(path))
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
-    for line, record in lines_of(path, fail):
+    for line, record in lines_of(path, fail, seen):
         if is_record(record, "header"):
             continue
         assembler.add(line, record)

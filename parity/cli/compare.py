@@ -11,6 +11,7 @@ import click
 
 from parity.cli.gate import policy_option
 from parity.cli.output import command_said, console, emit_long_json, say
+from parity.cli.reading import Watch, watched
 from parity.cli.shared import database_option, json_option, tolerance_option
 from parity.cli.speaking import Misused
 from parity.messages import message
@@ -77,11 +78,10 @@ def compare(
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
-    from parity.pipeline.analyse import analyse, plan_of_captures
+    from parity.pipeline.analyse import analyse, hash_of_captures
     from parity.pipeline.inside import with_drafts, with_steps
     from parity.pipeline.saving import save_comparison
     from parity.plan import DEFAULT_TOLERANCE
-    from parity.plan.digest import plan_hash
     from parity.store import Store
 
     if candidate is None and against is None and _of_a_kit(baseline):
@@ -94,21 +94,22 @@ def compare(
             message("cli.no_tokenizer_json", "{model} has no tokenizer.json", model=str(model)),
             hint=message("cli.give_model_checkpoint", "give --model a checkpoint directory"),
         )
-    sides = _sides(baseline, candidate, against, arm, scores, partial, db)
-    inside = _inside(sides, steps)
-    comparison = analyse(
-        sides.baseline,
-        with_drafts(sides.candidate, inside[1]),
-        sides.scores,
-        tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
-        model=model,
-    )
-    comparison = with_steps(comparison, *inside)
+    with watched([*scores, baseline, *([] if candidate is None else [candidate])]) as watch:
+        sides = _sides(baseline, candidate, against, arm, scores, partial, db, watch)
+        inside = _inside(sides, steps)
+        watch.comparing()
+        comparison = analyse(
+            sides.baseline,
+            with_drafts(sides.candidate, inside[1]),
+            sides.scores,
+            tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+            model=model,
+        )
+        comparison = with_steps(comparison, *inside)
     store = save or db is not None
     run_id = judgement = name = None
     if store or policy is not None or sides.baseline.header.arm != sides.candidate.header.arm:
-        sampling = sides.baseline.header.sampling
-        name = plan_hash(plan_of_captures(sides.baseline, [sides.candidate], model), sampling=sampling)
+        name = hash_of_captures(sides.baseline, sides.candidate, model)
         if store:
             with Store.open(db) as database:
                 run_id = save_comparison(
@@ -173,6 +174,7 @@ def _sides(
     score_files: tuple[Path, ...],
     partial: bool,
     db: Path | None,
+    watch: Watch,
 ) -> _Sides:
     from parity.capture import read_capture, read_scores
 
@@ -188,19 +190,19 @@ def _sides(
         raise Misused(message("cli.arm_names_arm", "--arm names an arm of the golden run: it goes with --against"))
     scores: dict[ScoreKey, TopLogprobs] = {}
     for path in score_files:
-        found = read_scores(path)
+        found = read_scores(path, seen=watch.file(path))
         if not found:
             say(message("cli.warning_holds_no", "warning: {path} holds no scores", path=str(path)))
         scores.update(found)
     files = [str(path.absolute()) for path in score_files]
     if against is None:
         assert candidate is not None
-        first = read_capture(baseline, partial=partial)
-        second = read_capture(candidate, partial=partial, beside=first)
+        first = read_capture(baseline, partial=partial, seen=watch.file(baseline))
+        second = read_capture(candidate, partial=partial, beside=first, seen=watch.file(candidate))
         return _Sides(first, second, (baseline, candidate), scores, files)
     from parity.pipeline.golden import load_golden
 
-    second = read_capture(baseline, partial=partial)
+    second = read_capture(baseline, partial=partial, seen=watch.file(baseline))
     golden = load_golden(against, second.header.arm, arm=arm, db=db)
     files += [str(path.absolute()) for path in golden.score_files]
     return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,8 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
 from parity.plan.apart import tokens_of
-from parity.records import Capture, Finding, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.plan.digest import plan_hash
+from parity.records import Capture, Finding, ScoreKey, Scores, TopLogprobs
 from parity.records.crossings import Crossed
 from parity.store import ArmComparison, ArmResult
 from parity.store.plans import sampling_of
@@ -152,20 +153,32 @@ def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Pa
             message("pipeline.same_arm", "two captures are of the same arm, {arm}", arm=baseline.header.arm),
             hint=message("pipeline.change_arm", "change the arm in the header of one of them"),
         )
-    prompts: dict[str, TokenIds] = {}
-    for completion in chain(*captures):
-        prompts.setdefault(completion.key.request, completion.prompt_token_ids)
-    numbers: dict[int, int] = {}
-
-    def once(ids: list[int]) -> tuple[int, ...]:
-        """With one object for each number: as many objects as tokens would take four times the room."""
-        return tuple(map(numbers.setdefault, ids, ids))
-
     return Plan(
         model=Model(baseline.header.model, "" if model is None else str(model.absolute()), {}, None, ()),
-        requests=tuple(Request(name, None, once(ids.tolist())) for name, ids in prompts.items()),
+        requests=tuple(requests_of(captures)),
         arms=tuple(Arm(h.arm, h.backend, h.variant, h.engine) for h in (capture.header for capture in captures)),
         baseline=baseline.header.arm,
         sampling=sampling_of(baseline.header.sampling),
         rounds=0,
     )
+
+
+def requests_of(captures: Iterable[Capture]) -> Iterator[Request]:
+    """What was asked, each once, in the order of the captures."""
+    named: set[str] = set()
+    numbers: dict[int, int] = {}
+    for completion in chain(*captures):
+        name = completion.key.request
+        if name not in named:
+            named.add(name)
+            # With one object for each number: as many objects as tokens would take four times the room.
+            ids = completion.prompt_token_ids.tolist()
+            yield Request(name, None, tuple(map(numbers.setdefault, ids, ids)))
+
+
+def hash_of_captures(baseline: Capture, candidate: Capture, model: Path | None = None) -> str:
+    """`plan_hash` of `plan_of_captures`, of which only what is asked is made one at a time. Raises ParityError as it
+    does."""
+    empty = [replace(one, completions={}) for one in (baseline, candidate)]
+    plan = plan_of_captures(empty[0], empty[1:], model)
+    return plan_hash(plan, sampling=baseline.header.sampling, requests=requests_of((baseline, candidate)))

@@ -1,0 +1,71 @@
+"""A bar while large captures are read: on a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from parity.capture import read_capture, write_capture
+from parity.cli import reading
+from parity.cli.reading import watched
+from parity.records import Capture, Header
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "[base].jsonl"
+    write_capture(path, Capture(Header("a/base", "a", "base", "m"), {}, {}))
+    return path
+
+
+def shown_of(path: Path, stream: io.StringIO) -> str:
+    with watched([path, path.parent / "missing"], stream) as watch:
+        read_capture(path, seen=watch.file(path))
+        watch.comparing()
+    return stream.getvalue()
+
+
+def test_a_large_file_is_seen_being_read(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LARGE_BYTES", 1)
+    said = shown_of(capture, Terminal())
+    assert "comparing" in said
+
+
+def test_how_far_it_is(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LARGE_BYTES", 1)
+    stream = Terminal()
+    with watched([capture, capture], stream) as watch:
+        watch.file(capture)
+        seen = watch.file(capture)
+        assert seen is not None
+        seen(10)
+    assert "reading [base].jsonl" in stream.getvalue()
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_small_files_and_pipes_show_nothing(
+    stream: io.StringIO, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not stream.isatty():
+        monkeypatch.setattr(reading, "LARGE_BYTES", 1)
+    assert shown_of(capture, stream) == ""
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_what_is_seen_is_of_the_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from parity.capture import lines
+
+    monkeypatch.setattr(lines, "SEEN_EVERY", 1)
+    path = tmp_path / name
+    write_capture(path, Capture(Header("a/base", "a", "base", "m"), {}, {}))
+    seen: list[int] = []
+    read_capture(path, seen=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == path.stat().st_size
