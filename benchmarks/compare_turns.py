@@ -1,21 +1,26 @@
 """The compare stage of this commit and of another one, in turns: processor milliseconds a comparison.
 
     python benchmarks/compare_turns.py [--before COMMIT] [--turns 2] [--seconds 4]
+    python benchmarks/compare_turns.py --files 20480x512 [--own-logprobs] [--before COMMIT] [--turns 2]
 
 What is compared is what each commit's own compare_speed.py makes up: 2,048 mixed pairs, 2,048 equal pairs whose tokens
 are still to be gathered, and four loops of 8,192 tokens of which one is lost. The median of three in compare_speed.py
-hangs on what the memory is like; here each case repeats for some seconds.
+hangs on what the memory is like; here each case repeats for some seconds. With `--files` it is the whole command
+(`parity compare --json`) on files of so many completions of so many tokens, one in ten different and scored: its
+processor seconds and its peak memory, and how often both commits said the same to the letter.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from compare_speed import APART
 from start_speed import tree
 
 CASES = ("mixed", "equal, first time", "loops")
@@ -38,20 +43,55 @@ print((time.process_time() - began) / count * 1e3)
 """
 
 
+WRITTEN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1] + "/benchmarks")
+import compare_speed as made
+made.own_logprobs[0] = sys.argv[5] == "True"
+made.write(Path(sys.argv[2]), *made.captures(int(sys.argv[3]), int(sys.argv[4]), 0.1))
+"""
+
+
+def environment(version: Path) -> dict[str, str]:
+    path = os.pathsep.join((str(version), str(version / "backends")))
+    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def commands(versions: list[Path], options: argparse.Namespace, scratch: Path) -> None:
+    """The command on the same files, in turns."""
+    count, length = options.files.split("x")
+    make = [sys.executable, "-c", WRITTEN, str(versions[0]), str(scratch), count, length, str(options.own_logprobs)]
+    subprocess.run(make, env=environment(versions[0]), cwd=scratch, check=True)
+    files = ["base.jsonl", "mtp.jsonl", "--scores", "scores.jsonl"]
+    said = set()
+    for version in versions * options.turns:
+        command = [sys.executable, "-c", APART, "out.json", sys.executable, "-m", "parity", "compare", *files, "--json"]
+        run = subprocess.run(command, env=environment(version), cwd=scratch, stdout=subprocess.PIPE, check=True)
+        _, seconds, peak = json.loads(run.stdout)
+        said.add((scratch / "out.json").read_bytes())
+        print(f"{options.files:18s} {version.name:8s} {seconds:7.2f} s, peak {peak * 1024 / 1e6:6.0f} MB", flush=True)
+    print("all said the same" if len(said) == 1 else f"{len(said)} different answers")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="854910b", metavar="COMMIT")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--files", metavar="COUNTxLENGTH", help="the command on files of that size instead")
+    parser.add_argument("--own-logprobs", action="store_true", help="files with the chosen tokens' own logprobs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         versions = [tree(commit, Path(scratch) / commit, "benchmarks") for commit in (options.before, "HEAD")]
-        for case in CASES:
+        if options.files:
+            commands(versions, options, Path(scratch))
+        for case in CASES if not options.files else ():
             for version in versions * options.turns:
-                path = os.pathsep.join((str(version), str(version / "backends")))
-                environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
                 command = [sys.executable, "-c", REPEATED, str(version), case, str(options.seconds)]
-                told = subprocess.run(command, env=environment, cwd=scratch, stdout=subprocess.PIPE, check=True)
+                told = subprocess.run(
+                    command, env=environment(version), cwd=scratch, stdout=subprocess.PIPE, check=True
+                )
                 print(f"{case:18s} {version.name:8s} {float(told.stdout):7.1f} ms", flush=True)
 
 
