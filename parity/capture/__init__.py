@@ -19,6 +19,7 @@ from parity.capture.lookup import find_completion, find_score
 from parity.capture.parse import SCHEMA, parse_completion, parse_header, parse_score
 from parity.capture.problems import CaptureError, Problem
 from parity.capture.read import read_capture, read_scores
+from parity.capture.recognise import is_capture
 from parity.capture.scores import ScoreFile
 from parity.capture.write import (
     capture_records,
@@ -45,6 +46,7 @@ __all__ = [
     "find_completion",
     "find_score",
     "header_record",
+    "is_capture",
     "is_too_dense",
     "logprobs_json",
     "look_at",

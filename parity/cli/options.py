@@ -77,7 +77,11 @@ _BEFORE: list[Callable[[Any], Any]] = [
     ),
     click.option("--baseline", help="The arm the others are compared with. [default: first backend's base]"),
     click.option("--model", type=click.Path(path_type=Path), help="Checkpoint directory. [default: the backend's]"),
-    click.option("--prompts", type=click.Path(path_type=Path), help="Text (a prompt a line) or JSONL file."),
+    click.option(
+        "--prompts",
+        type=click.Path(path_type=Path),
+        help="Text (a prompt a line), JSONL file, or a capture: what it was asked.",
+    ),
     click.option("--suite", help="Built-in prompts: smoke or mixed. [default: mixed]"),
     click.option(
         "--num-speculative-tokens",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from parity.capture import is_capture
 from parity.cli.config import configuration
 from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.options import PlanOptions
@@ -27,17 +29,20 @@ def given(name: str) -> bool:
     return context is None or context.get_parameter_source(name) in said
 
 
-def asks_something() -> bool:
-    """Whether the user says what is asked; where he does not, a recording says it."""
-    return any(
-        given(name) for name in ("prompts", "suite", "rounds", "samples", *(r.name for r in asked() if r.compared))
-    )
+def asks_something(*prompts: str) -> bool:
+    """Whether the user says what is asked; where he does not, a recording says it. `prompts`: the options that name
+    these."""
+    return any(given(name) for name in (*prompts, "rounds", "samples", *(r.name for r in asked() if r.compared)))
 
 
-def recorded_questions(own: Sequence[OwnArm]) -> Questions | None:
-    """What the first recording was asked, unless the user asks something; None without a recording."""
+def recorded_questions(own: Sequence[OwnArm], options: PlanOptions) -> Questions | None:
+    """What the capture was asked that `--prompts` names, with the user's sampling where he gives some; else what the
+    first recording was, unless the user asks something. None without either."""
+    if options.prompts is not None and is_capture(options.prompts):
+        found = questions_of(options.prompts)
+        return replace(found, sampling=options.sampling, rounds=options.rounds) if asks_something() else found
     captures = [arm.settings["capture"] for arm in own if "capture" in arm.settings]
-    if not captures or asks_something():
+    if not captures or asks_something("prompts", "suite"):
         return None
     return questions_of(Path(captures[0]).expanduser())
 
@@ -61,7 +66,7 @@ def plan_request(options: PlanOptions) -> PlanRequest:
     engine.setdefault("seed", options.sampling.seed)
     own = own_arms(options.endpoints)
     explicit = given("backends")
-    questions = recorded_questions(own)
+    questions = recorded_questions(own, options)
     return PlanRequest(
         backends=backends_of(options.backends, explicit, own),
         own=own,

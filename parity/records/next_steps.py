@@ -33,6 +33,8 @@ class Step(StrEnum):
     """The candidate is asked what the baseline was asked."""
     AGAIN = "again"
     """The same plan once more."""
+    OWN_SEEDS = "own_seeds"
+    """The arms are captured again, each request with a seed of its own; greedily where a server gives it none."""
     ROUNDS = "rounds"
     """The same with `number` times as many rounds."""
     LONGER = "longer"

@@ -6,7 +6,6 @@ a command, from the run's directory, its plan and its captures.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,12 +17,12 @@ from msgspec.structs import replace
 from parity.files import is_file
 from parity.messages import Message, message
 from parity.records import Json, Verdict
-from parity.records.engine_settings import asked_of, draft_tokens, speculates
+from parity.records.engine_settings import speculates
 from parity.records.next_steps import NextStep, Step
 from parity.records.sampling import beyond_reference
-from parity.run import backend_names
 from parity.view.arm import ArmView
-from parity.view.at_hand import REPLAY, SERVER, Here
+from parity.view.asking import options_of, options_of_all
+from parity.view.at_hand import REPLAY, Here
 from parity.view.run import RunView
 
 ARBITER: Final = "transformers"
@@ -33,6 +32,9 @@ SCORER: Final = "cpu"
 """The engine that needs no hardware and can score what was drawn at random."""
 
 LOGPROBS: Final = 5
+
+_OF_DRAWS: Final = ("--top-p", "--top-k", "--min-p")
+"""Options that say how tokens are drawn."""
 
 _ANY: Final = tuple(NextStep(step, "") for step in (Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.AGAIN))
 """For runs that an earlier parity stored, which named none."""
@@ -226,7 +228,7 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
     baseline = here.view.baseline
     if not baseline.capture or not is_file(Path(baseline.capture)):
         return None
-    asking = _asking(arm)
+    asking = options_of(arm)
     if asking is None:
         return None
     name = here.names[baseline.name]
@@ -236,28 +238,23 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
     return _made(step, arm, what, ("run", *recording, *asking, *model), remark)
 
 
-def _asking(arm: ArmView) -> tuple[str, ...] | None:
-    """The options that ask an arm anew; None for a recording."""
-    if arm.backend == SERVER:
-        asked = asked_of(arm.engine)
-        if not isinstance(asked.get("url"), str):
-            return None
-        others = (
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in asked.items()
-            if name != "url" and value is not None
-        )
-        options = (word for one in others for word in ("--server-option", one))
-        return ("--server", f"{arm.variant}={asked['url']}", *options)
-    if arm.backend == REPLAY or arm.backend.partition("@")[0] not in backend_names():
-        return None
-    if not speculates(arm.settings):
-        return ("--backends", arm.backend, "--variants", "base")
-    return ("--backends", arm.backend, "--variants", "mtp", "-k", str(draft_tokens(arm.settings) or 1))
-
-
 def _again(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, message("next.again", "run the same plan once more"), here.on_plan())
+
+
+def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    if here.directory is not None:  # each had one, and a server drew by its own
+        what = message("next.greedy", "run it greedily: it decides all but how tokens are drawn")
+        words = here.as_asked("--temperature", "0", "--n", "1", without=("--temperature", "--n", *_OF_DRAWS))
+        return _made(step, arm, what, words)
+    baseline = here.view.baseline
+    asking = options_of_all([baseline, arm])
+    if asking is None or not baseline.capture or not is_file(Path(baseline.capture)):
+        return None
+    what = message("next.own_seeds", "ask both the same again, each request with a seed of its own")
+    model, remark = here.model()
+    prompts = ("--prompts", str(Path(baseline.capture).absolute()))
+    return _made(step, arm, what, ("run", *prompts, *asking, *model), remark)
 
 
 def _rounds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -303,6 +300,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.LOGPROBS: _logprobs,
     Step.SAME_QUESTIONS: _same_questions,
     Step.AGAIN: _again,
+    Step.OWN_SEEDS: _own_seeds,
     Step.ROUNDS: _rounds,
     Step.LONGER: _longer,
     Step.FEWER_BLOCKS: _fewer_blocks,
@@ -325,6 +323,11 @@ def _words(step: NextStep, arm: ArmView) -> Message:
             "next.words.same_questions",
             "capture {arm} again with the baseline's prompts and sampling parameters: one `parity run` asks both",
             arm=arm.name,
+        )
+    if step.step is Step.OWN_SEEDS:
+        return message(
+            "next.words.own_seeds",
+            "capture the arms again, all in one `parity run`: it gives each request a seed of its own",
         )
     if step.step is Step.UNSHAPED:
         return message("next.words.unshaped", "run it without {names}, which scores do not show", names=step.names)

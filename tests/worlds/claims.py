@@ -8,18 +8,20 @@ planted is taken from the fault and from what it did to the engine's choices, ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from parity.comparator.population.numerics import UNIT
+from parity.comparator.population.residual_tests import Arm as Residual
 from parity.comparator.statistics import FloatArray
 from parity.comparator.stats import Detectable, Missed, Stats, WaySeen
 from parity.records import Capture, TokenIds, TopLogprobs
 from worlds.engine import SOUND, Arm
 from worlds.faults import Fault
 from worlds.trials import Faulty, Trial
-from worlds.world import PREFILL
+from worlds.world import BASE, PREFILL, speculating
 
 ADMITTED, EXCLUDED, UNSPOKEN = "admitted", "EXCLUDED", "unspoken"
 
@@ -30,7 +32,7 @@ WIDE = 0.1
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """What wrong numerics do to the logprobs of the baseline's tokens: mean shift in nats, how many times the sound
-    noise, residuals beyond WIDE in 10,000 more than the sound ones."""
+    noise of their logits, residuals beyond WIDE in 10,000 more than the sound ones."""
 
     shift: float
     factor: float
@@ -118,23 +120,28 @@ def _worst(trial: Trial, key: Any) -> float:
 
 
 def _numbers(fault: Fault, faulty: Faulty, trial: Trial) -> Numbers:
-    """The same tokens forced through the same kernels with and without it, beside what the sound arm's own say."""
-    sides = [
-        faulty.world.score(trial.baseline, arm=Arm(f"cuda/{name}", PREFILL, broken=broken))
-        for name, broken in (("sound", SOUND), ("broken", fault.broken))
-    ]
-    tops = [{name[1:]: top for name, top in side.items()} for side in sides]
-    rows = [[_of_chosen(side[one.key], one.token_ids) for one in trial.baseline] for side in tops]
-    sound, broken = (np.concatenate(side) for side in rows)
-    effect = broken - sound + fault.broken.lift
-    own = [one.logprobs.values[:, 0] for one in trial.baseline if one.logprobs is not None]
-    noise = np.concatenate(own) - sound if own else np.zeros(len(sound))
-    wrong, size = noise + effect, float(np.abs(noise).mean())
+    """The baseline's tokens forced through the arms' own kernels, sound and with the fault, beside their scores: an
+    effect added to the sound noise would count the rounding of the logits twice. Noise as the test measures it."""
+    score, sound, broken = (
+        _of_baseline(faulty, trial, one)
+        for one in (
+            Arm("cuda/score", PREFILL),
+            replace(BASE, name="cuda/sound"),
+            replace(speculating(2), name="cuda/broken", broken=fault.broken),
+        )
+    )
+    noise, wrong = sound - score, broken - score + fault.broken.lift
+    size, other = (float(Residual.of(one, score, UNIT).noise.mean()) for one in (noise, wrong))
     return Numbers(
-        float(effect.mean()),
-        float(np.abs(wrong).mean()) / size if size else 1.0,
+        float(wrong.mean() - noise.mean()),
+        other / size if size else 1.0,
         1e4 * float((np.abs(wrong) > WIDE).mean() - (np.abs(noise) > WIDE).mean()),
     )
+
+
+def _of_baseline(faulty: Faulty, trial: Trial, arm: Arm) -> FloatArray:
+    tops = {name[1:]: top for name, top in faulty.world.score(trial.baseline, arm=arm).items()}
+    return np.concatenate([_of_chosen(tops[one.key], one.token_ids) for one in trial.baseline])
 
 
 def _of_chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:

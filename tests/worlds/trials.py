@@ -45,6 +45,10 @@ _PENALTIES: tuple[Mapping[str, Any], ...] = (
     {"repetition_penalty": 1.05, "presence_penalty": 1.0, "frequency_penalty": 0.5},
     {},
 )
+_PENALISED: tuple[Mapping[str, Any], ...] = (
+    *_PENALTIES,
+    {"repetition_penalty": 1.15, "presence_penalty": 0.7, "logit_bias": {"7": 4.0, "9": 2.0, "12": -100.0}},
+)
 _RULES: tuple[Mapping[str, Any], ...] = (
     {"min_tokens": 48},
     {"bad_ids": [[3], [4], [5, 6], [11]]},
@@ -91,6 +95,7 @@ SETTINGS = (
         "drawn, one noise, two samples", PEAKED, 48, {"max_tokens": 96, "temperature": 1.0, "n": 2, "one_noise": True}
     ),
     Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
+    Setting("penalties, lists and no scores", FLAT, 128, {"max_tokens": 128}, _PENALISED, scored="none", logprobs=5),
 )
 
 

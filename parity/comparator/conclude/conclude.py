@@ -80,7 +80,9 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
     stats = run.stats
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
-        remarks += of_the_run.random_sampling(stats.sampling, pairs, bool(references.baseline))
+        remarks += of_the_run.random_sampling(
+            stats.sampling, pairs, bool(references.baseline), (inputs.baseline.header, inputs.candidate.header)
+        )
     return (
         remarks
         + Remarks(notes=tuple(judged.notes))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from parity.comparator.conclude.reasons import FLAT
 from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs.servers import by_others
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.numerics import ROUNDING
 from parity.comparator.population.rounds import MEASURES
@@ -15,7 +16,7 @@ from parity.comparator.stats import Drift, NoiseFloor, Numerics, OddRows, OverRo
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import DEFAULT_TOLERANCE, Finding, Kind, Severity
+from parity.records import DEFAULT_TOLERANCE, Finding, Header, Kind, Severity
 from parity.records.next_steps import NextStep, Step
 
 
@@ -86,8 +87,10 @@ _BY_LIKELIHOOD = frozenset({"likelihood", "surprisal", "places", "draws"})
 """Tests that ask how likely the tokens are."""
 
 
-def random_sampling(tests: SamplingStats, pairs: Pairs, baseline_scored: bool) -> Remarks:
-    """What could not be tested where sampling is random."""
+def random_sampling(
+    tests: SamplingStats, pairs: Pairs, baseline_scored: bool, headers: tuple[Header, Header]
+) -> Remarks:
+    """What could not be tested where sampling is random. headers: of baseline and candidate."""
     found = Remarks()
     equal = len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())
     if tests.baseline_draws_at is not None:
@@ -103,15 +106,13 @@ def random_sampling(tests: SamplingStats, pairs: Pairs, baseline_scored: bool) -
             Step.REFERENCE,
         )
     if tests.noise_shared_by:
-        found += reason(
-            message(
-                "conclude.noise_shared",
-                "the completions of {arms} draw alike at the same places, as with one seed for all requests: each was "
-                "judged, but of what holds for all of them together one counts; give each request a seed of its own",
-                arms=list(tests.noise_shared_by),
-            ),
-            Step.AGAIN,
+        shared = message(
+            "conclude.noise_shared",
+            "the completions of {arms} draw alike at the same places, as with one seed for all requests: each was "
+            "judged, but of what holds for all of them together one counts; give each request a seed of its own",
+            arms=list(tests.noise_shared_by),
         )
+        found += reason(shared, _apart(shared, tests.noise_shared_by, *headers))
     if not tests.scored and not equal:  # equal draws need no distribution
         found += reason(
             message(
@@ -140,6 +141,14 @@ def random_sampling(tests: SamplingStats, pairs: Pairs, baseline_scored: bool) -
             )
         )
     return found
+
+
+def _apart(shared: Message, arms: Collection[str], baseline: Header, candidate: Header) -> NextStep:
+    """What tells one seed for all requests from an engine that draws alike: where parity gave each request its own and
+    the baseline keeps to them, more tokens do (population/drawn_run.py)."""
+    if baseline.arm in arms or by_others(candidate):
+        return NextStep(Step.OWN_SEEDS, shared.id)
+    return NextStep(Step.LONGER, shared.id, number=4)
 
 
 def flat(floor: Floor | None) -> Remarks:

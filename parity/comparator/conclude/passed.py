@@ -138,7 +138,7 @@ def _ways(stats: Stats) -> Iterator[Message]:
     yield message(
         "conclude.untried_ways",
         "of other ways (a cut-off a little wider than asked, allowed tokens left out, ends kept away, what follows a "
-        "rejected draft) no size is known",
+        "rejected draft, the same random numbers for all requests) no size is known",
     )
 
 
@@ -188,7 +188,7 @@ def _smallest(found: Detectable | None) -> Iterator[Message]:
         ),
         *_known(
             found.scale_factor,
-            lambda factor: message("conclude.seen_scale", "{factor:.2f} times the noise", factor=factor),
+            lambda factor: message("conclude.seen_scale", "{factor:.2f} times the noise of the logits", factor=factor),
         ),
         *_known(
             found.wide_per_10_000,

@@ -9,6 +9,7 @@ has its own, and a server may have one that nobody gave. The draws do: independe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -133,26 +134,32 @@ class Row(Struct, frozen=True):
         return Row(tokens, ids, np.roll(self.shares, -places, axis=0), np.roll(self.reach, -places, axis=0))
 
 
-def rows_agree(rows: Sequence[Row]) -> bool:
-    """Whether requests draw with the same numbers, whatever an engine makes of these: the same token where both may say
-    it, as with one noise for each token of the vocabulary, or the same part of the probability, in either order.
+def agreement(rows: Sequence[Row]) -> float | None:
+    """Nats by which it explains the draws that requests draw with the same numbers, whatever an engine makes of these:
+    the same token where both may say it, as with one noise for each token of the vocabulary, or the same part of the
+    probability, in either order. None where they do not agree.
 
     What they agree by at the same places is compared with what they agree by where each row is moved, which scores that
     are a little off explain as well, and against draws made anew, which have as many open places at the same places.
+    Of independent draws the evidence of each place is 1 on average, whatever was drawn before (each mixture of `FREE`
+    is a bet on the scores), so their product is an e-value: it reaches 1/a with a chance of at most a (Ville 1939).
+    What the rows moved and drawn anew win is taken off, and what three looks cost.
     """
     rows = [one for one in rows if len(one.tokens)][:MOST_ROWS]
     if len(rows) < FEWEST_ROWS or max(len(one.tokens) for one in rows) < FEWEST_PLACES:
-        return False
+        return None
     rng = np.random.default_rng(0)
     moved = [[one.moved(shift * number % len(one.tokens)) for number, one in enumerate(rows)] for shift in SHIFTS]
     every = (_of_tokens, partial(_of_shares, order=0), partial(_of_shares, order=1))
     for evidence in every:
         found = evidence(rows)
-        if _is_far(found - np.mean([evidence(one) for one in moved], axis=0)):
-            anew = [[one.again(rng) for one in rows] for _ in SHIFTS]
-            if _is_far(found - np.mean([evidence(one) for one in anew], axis=0)):
-                return True
-    return False
+        shifted = [evidence(one) for one in moved]
+        if _is_far(found - np.mean(shifted, axis=0)):
+            anew = [evidence([one.again(rng) for one in rows]) for _ in SHIFTS]
+            if _is_far(found - np.mean(anew, axis=0)):
+                by_chance = max(float(one.sum()) for one in (*shifted, *anew))
+                return float(found.sum()) - max(0.0, by_chance) - math.log(len(every))
+    return None
 
 
 def _is_far(more: FloatArray) -> bool:

@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
-from parity.comparator.detect.shared_noise import Row, factors, rows_agree, shares_noise
+from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise
 from parity.comparator.detect.temperatures import LOWEST
-from parity.comparator.inputs.servers import served
+from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
@@ -38,8 +38,9 @@ class ArmsDraws(Struct, frozen=True):
     factors: tuple[FloatArray, FloatArray] = (ONES, ONES)
     noise_shared_by: tuple[str, ...] = ()
     """Arms whose completions draw with the same noise."""
-    candidate_alone: bool = False
-    """Row by row, the candidate's requests draw with the same numbers, and the baseline's do not."""
+    candidate_alone: float | None = None
+    """Row by row, the candidate's requests draw with the same numbers, though parity gave each a seed of its own, and
+    the baseline's do not: nats of evidence (`agreement`)."""
 
     def without(self, left_out: Collection[Key]) -> ArmsDraws:
         """But for these completions."""
@@ -134,12 +135,16 @@ def with_rows(
     alike = []
     for side in listed:
         first = {one.key.request: (one, top) for one, top in reversed(side) if asked(one) >= LOWEST}
-        alike.append(rows_agree([Row.of(one.token_ids, top, asked(one)) for one, top in reversed(first.values())]))
-    if alike[0]:
-        shared = {*found.noise_shared_by, *(arm.header.arm for arm, one in zip(arms, alike, strict=True) if one)}
+        alike.append(agreement([Row.of(one.token_ids, top, asked(one)) for one, top in reversed(first.values())]))
+    own_seeds = not by_others(arms[1].header)
+    if alike[0] is not None or (alike[1] is not None and not own_seeds):  # it may have been asked with one seed for all
+        shared = {
+            *found.noise_shared_by,
+            *(arm.header.arm for arm, one in zip(arms, alike, strict=True) if one is not None),
+        }
         names = tuple(arm.header.arm for arm in arms if arm.header.arm in shared)
         return replace(found, noise_shared_by=names, factors=(ONES, ONES))
-    return replace(found, candidate_alone=alike[1] and not found.noise_shared_by)
+    return replace(found, candidate_alone=None if arms[0].header.arm in found.noise_shared_by else alike[1])
 
 
 def _listed_alone(one: Drawn) -> Drawn:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +25,10 @@ from parity.comparator.types import run_finding
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.evidence import RunEvidence
+
+PROVEN: Final = 30.0
+"""Nats of evidence that requests draw by the same numbers, from which on it is a finding: less than one chance in 10¹²,
+beside the error rate of the tests."""
 
 
 class _Odd(Struct, frozen=True):
@@ -105,7 +111,7 @@ def tested(
         if "mixture" in tests.p_values and not failed
         else (),
     )
-    return tests, _findings(inputs, tests, judged, _Odd(odd, accepted, mixed))
+    return tests, (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
 
 
 def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, ...]:
@@ -113,7 +119,24 @@ def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, 
 
 
 def _alike_alone(inputs: Inputs, judged: Judged) -> tuple[str, ...]:
-    return (inputs.candidate.header.arm,) if judged.draws.candidate_alone else ()
+    return () if judged.draws.candidate_alone is None else (inputs.candidate.header.arm,)
+
+
+def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
+    """One noise for all requests of the candidate alone, where parity gave each a seed of its own: elsewhere it may be
+    that whoever captured it gave one to all."""
+    nats, header = judged.draws.candidate_alone, inputs.candidate.header
+    if nats is None or nats < PROVEN:
+        return ()
+    p_value = math.exp(-nats)
+    why = message(
+        "run.same_numbers",
+        "the candidate's requests draw by the same random numbers, the baseline's do not, and parity asked both alike, "
+        "each request with a seed of its own (p = {p_value:.2g})",
+        p_value=p_value,
+    )
+    evidence = RunEvidence(why=why, test="same_numbers", p_value=p_value)
+    return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 
 def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:

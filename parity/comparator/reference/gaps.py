@@ -28,6 +28,9 @@ BATCH = 8_192
 """Tokens whose lists are looked at together: enough to make calls cheap, few enough to stay in the processor's
 cache."""
 
+EXACT = 1e-6
+"""Nats between two bounds of a gap that are one number."""
+
 ROUNDED = 1e-3
 """Probability that logprobs written with a few decimals may leave out."""
 
@@ -285,7 +288,7 @@ def _penalised(
     nothing = ~usable.any(axis=1) | ~np.isfinite(least)
     least[nothing] = np.nan
     most = np.where(nothing | ~listed, np.inf, most)
-    bounded = ~nothing & (most > least + 1e-6)
+    bounded = ~nothing & (most > least + EXACT)
     wanted = np.where(bounded & listed & short, _tokens_above(lowest, usable, raw, is_chosen, chosen), np.nan)
     return TokenGaps(
         least,
@@ -372,8 +375,23 @@ def gap_instead(
     own: int | None = None,
 ) -> tuple[float, bool] | None:
     """`gap_of_other` under penalties: `said` are the tokens before `position`."""
+    found = bounds_instead(top, position, token_id, said, penalised, own=own)
+    return None if found is None else (found[0], found[1] <= found[0] + EXACT)
+
+
+def bounds_instead(
+    top: TopLogprobs | None,
+    position: int,
+    token_id: int,
+    said: TokenIds,
+    penalised: Penalised | None,
+    *,
+    own: int | None = None,
+) -> tuple[float, float] | None:
+    """(at least, at most) for `gap_instead`; at most infinitely far where the token is not listed."""
     if penalised is None or top is None or position >= len(top):
-        return gap_of_other(top, position, token_id, own=own)
+        found = gap_of_other(top, position, token_id, own=own)
+        return None if found is None else (found[0], found[0] if found[1] else math.inf)
     here = slice(position, position + 1)
     ids, values = top.ids[here], top.values[here]
     if own is not None and own != token_id and not (ids == token_id).any():
@@ -382,4 +400,4 @@ def gap_instead(
     history = said[:position]
     view = _penalised(ids, values, recorded, np.array([token_id]), penalised.after(history))
     gap = float(view.gap[0])
-    return None if gap != gap else (gap, not bool(view.bounded[0]))
+    return None if gap != gap else (gap, float(view.most[0]))

@@ -62,7 +62,7 @@ def bounds(top: TopLogprobs, tokens: TokenIds, penalised: Penalised) -> tuple[Fl
     is_chosen = ids == tokens[:, None]
     usable = values <= 1e-3
     additive, _ = penalise(np.where(usable, values, -np.inf), seen, penalised.additive, 0.0)
-    at_zero = np.where(seen.repeated, additive - values * share, additive)
+    at_zero = np.where(seen.repeated, additive - (values + seen.bias) * share, additive)
     own = np.where(is_chosen & usable, at_zero, -np.inf).max(axis=1)
     own_seen = (is_chosen & seen.repeated).any(axis=1)
     with np.errstate(invalid="ignore"):

@@ -15,10 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.comparator.reference.gaps import (
+    EXACT,
     FloatArray,
     TokenGaps,
     batched_token_gaps,
-    gap_instead,
+    bounds_instead,
     no_gaps,
     token_gaps,
 )
@@ -260,12 +261,15 @@ def gaps_at_divergence(
     penalised, said = shaping.penalised(candidate), candidate.token_ids[:position]
     for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
         lists = source.lists if _fits(source) else None
-        view = gap_instead(lists, position, token, said, penalised, own=own)
-        if lists is None or view is None or not (view[1] or view[0] > tolerance):
+        view = bounds_instead(lists, position, token, said, penalised, own=own)
+        if lists is None or view is None:
+            continue
+        least, most = view
+        if not (most <= least + EXACT or least > tolerance):
             continue
         result = no_gaps(length)
-        result.gap[position], result.bounded[position] = max(0.0, view[0]), not view[1]
-        result.most[position] = result.gap[position] if view[1] else np.inf
+        result.gap[position], result.bounded[position] = max(0.0, least), most > least + EXACT
+        result.most[position] = max(most, result.gap[position])
         ids, values = lists.ids[position], lists.values[position]
         column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
         result.best_id[position], result.best[position] = ids[column], values[column]

@@ -162,6 +162,36 @@ def test_what_transformers_does_not_decode_by_is_compared_with_an_engine_that_do
     assert (parsed(one.text)["backends"], parsed(one.text)["variants"]) == (("cpu",), ("base",))
 
 
+def test_captures_that_draw_by_one_seed_are_made_again_with_one_for_each_request(tmp_path: Path) -> None:
+    base, other = arms(temperature=0.8)
+    other = replace(other, header=replace(other.header, engine={"speculative_config": {"num_speculative_tokens": 3}}))
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate((base, other))]
+    step = NextStep(Step.OWN_SEEDS, "x")
+    result = replace(compare(*sides), verdict=Verdict.INCONCLUSIVE, next_steps=(step,))
+    (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    options = parsed(one.text)
+    assert options["prompts"] == tmp_path / "0.jsonl"
+    assert (options["backends"], options["variants"]) == (("cpu",), ("base", "mtp"))
+    assert options["num_speculative_tokens"] == 3
+    assert not options["replays"]
+
+
+def test_servers_that_draw_by_one_seed_are_asked_together(tmp_path: Path) -> None:
+    sides = [
+        capture(header(f"server/{name}", model=MODEL, temperature=0.8, engine={"asked": asked}), completion(TEXT))
+        for name, asked in (
+            ("old", {"url": "http://gpu1:8000", "endpoint": "chat"}),
+            ("new", {"url": "http://gpu2:8000"}),
+        )
+    ]
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate(sides)]
+    result = replace(compare(*sides), verdict=Verdict.INCONCLUSIVE, next_steps=(NextStep(Step.OWN_SEEDS, "x"),))
+    (one,) = next_commands(of_captures(sides, {"server/new": result}))
+    options = parsed(one.text)
+    assert options["servers"] == (("old", "http://gpu1:8000"), ("new", "http://gpu2:8000"))
+    assert options["server_options"] == (("old:endpoint", "chat"),)
+
+
 def test_an_unknown_checkpoint_has_a_place_in_the_command(tmp_path: Path) -> None:
     base, other = (replace(one, header=replace(one.header, model="org/Large")) for one in arms())
     _, (one,) = decided_by(tmp_path, base, other)

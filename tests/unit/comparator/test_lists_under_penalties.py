@@ -1,0 +1,51 @@
+"""Lists of an arm's own logprobs under penalties, without scores: how far a token lies off is known in part only."""
+
+from __future__ import annotations
+
+import numpy as np
+from captures import capture, completion
+
+from parity.comparator import compare
+from parity.comparator.reference.logit_range import bounds
+from parity.comparator.reference.penalties import Penalised, Penalties
+from parity.records import Capture, TopLogprobs, Verdict
+
+RULES = {"repetition_penalty": 1.15, "presence_penalty": 0.7, "logit_bias": {"7": 4.0}}
+SAID = (20, 21, 20, 22, 20, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33)
+TOP = (41, 42)
+
+
+def _arm(name: str, token: int, values: dict[int, float]) -> Capture:
+    """SAID with certainty, then a token of which the list says so much: the best one, said before, is pushed down."""
+    first = [[[one, -0.001], [one + 100, -8.0], [one + 200, -8.2], [one + 300, -8.4]] for one in SAID]
+    last = [[token, values[token]], *([one, value] for one, value in values.items() if one != token)]
+    lists = TopLogprobs.from_json([*first, last])
+    return capture(name, completion((*SAID, token), logprobs=lists), max_tokens=17, **RULES)
+
+
+def _compared(apart: float) -> Verdict:
+    """The baseline chose TOP[0], a little better to it; to the candidate, the other one is better by so much."""
+    base = _arm("cuda/base", TOP[0], {20: -1.16, TOP[0]: -2.53, TOP[1]: -2.59, 43: -2.94})
+    other = _arm("cuda/mtp", TOP[1], {20: -1.22, TOP[0]: -2.41 - apart, TOP[1]: -2.41, 43: -3.6})
+    return compare(base, other).verdict
+
+
+def test_a_near_tie_that_the_lists_do_not_decide_accuses_nobody() -> None:
+    """The baseline's list does not say how far its own best lies above, as a token with a bias is not listed; the
+    candidate's puts the baseline's token a little beyond the tolerance at least."""
+    assert _compared(0.28) is Verdict.INCONCLUSIVE
+
+
+def test_a_token_that_its_list_rejects_by_far_is_a_fault() -> None:
+    assert _compared(0.9) is Verdict.DIVERGED
+
+
+def test_a_bias_is_divided_by_the_repetition_penalty_as_well() -> None:
+    """log(sum(exp(logits))) is 9; token 7, said before and with a bias of 4, is chosen over one that is new."""
+    normaliser, raw = 9.0, {7: -3.0, 41: -1.5}
+    lists = TopLogprobs(np.array([[7, 41]]), np.array([[raw[7], raw[41]]]))
+    penalised = Penalised(Penalties(1.2, bias=((7, 4.0),)), prompt=np.array([7]))
+    _, most = bounds(lists, np.array([7]), penalised)
+    at_most = ((raw[7] + 4.0) / 1.2 - raw[41]) / (1 - 1 / 1.2)
+    assert np.isclose(most[0], at_most)
+    assert normaliser < at_most
