@@ -106,7 +106,7 @@ def measure_numerics(
         **p_values,
         **{name: one.p_value for name, one in leans.items()},
         "spots": where.p_value,
-        "shift": shift(baseline, candidate, completion),
+        "shift": _shift(arms, completion, new, alpha),
         "unit": scale(baseline, candidate, block, ONE_UNIT * step, step),
         "mid_tail": tail(baseline.mid, candidate.mid, block, completion, MID_RATE),
         "far_tail": tail(baseline.far, candidate.far, block, completion, FAR_RATE),
@@ -150,6 +150,16 @@ def measure_numerics(
         detectable=detectable_effects(baseline, candidate, completion, block, len(tests), alpha),
     )
     return _with_failed(found, tests, alpha)
+
+
+def _shift(arms: Arms, completion: Groups, new: Bools, alpha: float) -> float:
+    """Of all tokens, and of those after tokens of their own (`new`): where completions lead to the same text they have
+    the same residuals, which is one chance and not as many as there are completions."""
+    found = shift(*arms, completion)
+    if found >= alpha or new.all():
+        return found
+    baseline, candidate = (one.where(new) for one in arms)
+    return max(found, shift(baseline, candidate, Groups(numbered(completion.of[new]))))
 
 
 def _odd_rows(

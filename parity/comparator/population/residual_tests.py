@@ -190,7 +190,7 @@ def not_fresh(baseline: Arm, candidate: Arm) -> Iterator[str]:
     chance: 1.27 times the baseline's noise over all tokens of a clean arm was 1.09 where no context repeats.
     """
     if float(candidate.noise.mean()) < LEAST_FACTOR * float(baseline.noise.mean()):
-        yield "scale"
+        yield from ("scale", "unit")
     for name, own, other in (
         ("tail", baseline.wide, candidate.wide),
         ("tail_alone", baseline.wide, candidate.wide),

@@ -397,6 +397,22 @@ def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
     assert found.adjusted["shift"] < ALPHA
 
 
+def test_completions_that_lead_to_one_text_count_once_in_a_shift() -> None:
+    """All say the same token: after a few of them each has the residual that the others have."""
+    arms = null(np.random.default_rng(7), 64, 64)
+    late = arms.place >= 4
+    same = {name: np.zeros_like(arms.baseline_token) for name in ("baseline_token", "candidate_token")}
+    other = np.where(late, arms.candidate + 0.004, arms.candidate)
+    apart, alike = (
+        measure_numerics(structs.replace(arms, candidate=other, **tokens), Gaps(), 1 / 16, ALPHA)
+        for tokens in ({}, same)
+    )
+    assert apart is not None
+    assert alike is not None
+    assert "shift" in apart.failed
+    assert not alike.failed
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-5, 5).filter(lambda value: abs(value) > 1e-6), min_size=1, max_size=12))
 def test_the_bound_is_above_the_exact_chance(values: list[float]) -> None:
