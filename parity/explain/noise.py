@@ -2,11 +2,12 @@
 
 Distances are taken as logarithms and set against the median and the upper spread of their module: the spread is the
 median over completions of each completion's own ninth decile, so that faults in less than half of the completions do
-not reach it. Some tokens are noisier than others in all modules (rare ones, those of another script), so what counts is
-the jump: by how much a module is further out than everything that ran before it in the same token. Of each completion
-the largest jump is kept. Largest values follow Gumbel's law (Fisher and Tippett 1928, doi:10.1017/S0305004100015681),
-which is fitted to the lower half of the completions first, then (by maximum likelihood) to all that this first law
-explains, and a completion is accused where its own is larger than the law gives in ERROR_RATE of all runs.
+not reach it. What both sides computed alike, as they may a prompt, says nothing of rounding and is left out. Some
+tokens are noisier than others in all modules (rare ones, those of another script), so what counts is the jump: by how
+much a module is further out than everything that ran before it in the same token. Of each completion the largest jump
+is kept. Largest values follow Gumbel's law (Fisher and Tippett 1928, doi:10.1017/S0305004100015681), which is fitted to
+the lower half of the completions first, then (by maximum likelihood) to all that this first law explains, and a
+completion is accused where its own is larger than the law gives in ERROR_RATE of all runs.
 
 A router that chooses other experts at a near-tie of its logits makes a difference that is no fault. What runs after
 one, in this token and in later ones of the completion, is judged only where most tokens of the module are in the same
@@ -105,7 +106,7 @@ def judge(aligned: Aligned) -> Judged:
     most = majority(states, ~np.isnan(aligned.distance))
     with np.errstate(invalid="ignore"):
         judged = most | ((states == 2) & (aligned.distance >= OTHERWISE))
-    level, trace = levels(aligned, np.where(most, jump, np.nan))
+    level, trace = levels(aligned, np.where(most, jump, np.nan), np.asarray(touched(aligned).any(axis=1)))
     return Judged(excess, judged, before, jump, usual, level, trace, states)
 
 
@@ -121,18 +122,25 @@ def after_flips(aligned: Aligned) -> Ints:
     return np.where(here, 1, np.where(earlier, 2, 0))
 
 
+def touched(aligned: Aligned) -> npt.NDArray[np.bool_]:
+    """Where this module or one before it gave something else than the reference's, shape (tokens, modules)."""
+    with np.errstate(invalid="ignore"):
+        found: npt.NDArray[np.bool_] = np.logical_or.accumulate(aligned.distance > QUANTUM, axis=1)
+    return found
+
+
 def standardised(aligned: Aligned, states: Ints) -> tuple[Floats, Floats]:
     """Excess and usual distance of every token and module."""
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(np.maximum(aligned.distance, QUANTUM))
     excess, usual = np.full(logs.shape, np.nan), np.full(logs.shape, np.nan)
-    alike = majority(states, ~np.isnan(logs))
+    alike, other = majority(states, ~np.isnan(logs)), touched(aligned)
     for module in range(logs.shape[1]):
         known = ~np.isnan(logs[:, module])
         rows = np.flatnonzero(alike[:, module])
         if len(rows) < LEAST_TOKENS:
             continue
-        middle, spread = _noise(logs[rows, module], aligned.completion[rows])
+        middle, spread = _noise(logs[rows, module], aligned.completion[rows], other[rows, module])
         set_against = np.flatnonzero(known & (alike[:, module] | (states[:, module] == 2)))
         excess[set_against, module] = (logs[set_against, module] - middle) / spread
         usual[set_against, module] = math.exp(middle)
@@ -148,8 +156,12 @@ def majority(states: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
     return found
 
 
-def _noise(logs: Floats, completion: Ints) -> tuple[float, float]:
-    """Median and upper spread, neither moved by what less than half of the completions do."""
+def _noise(logs: Floats, completion: Ints, other: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Median and upper spread, neither moved by what less than half of the completions do. Of a completion in which
+    some tokens are `other` than the reference's, those count alone."""
+    some = np.bincount(completion[other], minlength=int(completion.max()) + 1) > 0
+    keep = other | ~some[completion]
+    logs, completion = logs[keep], completion[keep]
     order = np.argsort(completion, kind="stable")
     parts = np.split(logs[order], np.flatnonzero(np.diff(completion[order])) + 1)
     middle = float(np.median([np.median(one) for one in parts]))
@@ -157,17 +169,21 @@ def _noise(logs: Floats, completion: Ints) -> tuple[float, float]:
     return middle, max((high - middle) / _DECILE, LEAST_SPREAD)
 
 
-def levels(aligned: Aligned, jump: Floats) -> tuple[Floats, float]:
-    """The level of each completion, and that of single tokens."""
+def levels(aligned: Aligned, jump: Floats, other: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
+    """The level of each completion, and that of single tokens. `other`: tokens that the two sides computed otherwise,
+    shape (tokens,); a completion without any has no jump of its own, and most have one."""
     keys = len(aligned.keys)
-    most, tokens = np.full(keys, np.nan), np.bincount(aligned.completion, minlength=keys)
+    most, tokens = np.full(keys, np.nan), np.bincount(aligned.completion[other], minlength=keys)
+    if np.count_nonzero(tokens) < max(LEAST_COMPLETIONS, keys / 2):
+        tokens = np.bincount(aligned.completion, minlength=keys)
     whole = np.where(np.isnan(jump), -np.inf, jump).max(axis=1, initial=-np.inf)
     for number in range(keys):
         most[number] = whole[aligned.completion == number].max(initial=-np.inf)
-    known = most[np.isfinite(most) | (most == np.inf)]
+    own = tokens > 0
+    known = most[own & (np.isfinite(most) | (most == np.inf))]
     if len(known) < LEAST_COMPLETIONS:
         return np.full(keys, np.inf), math.inf
-    usual = float(np.median(tokens))
+    usual = float(np.median(tokens[own]))
     place, scale = _largest_law(known)
     rare = -math.log(-math.log1p(-ERROR_RATE / keys))
     level = place + scale * (np.log(np.maximum(tokens, 1) / usual) + rare)

@@ -40,7 +40,7 @@ def test_the_level_is_that_of_the_law_also_beside_faults(share: float, most: flo
         jumps = PLACE + WIDTH * rng.gumbel(size=keys)
         wrong = int(share * keys)
         jumps[:wrong] += rng.uniform(2, 12, size=wrong)
-        found.append(levels(aligned, jumps[:, None])[0][0] / true)
+        found.append(levels(aligned, jumps[:, None], np.ones(keys, dtype=bool))[0][0] / true)
     low, middle, high = np.quantile(found, (0.05, 0.5, 0.95))
     assert low > 0.93
     assert 1.05 < middle < 1.5
@@ -50,6 +50,6 @@ def test_the_level_is_that_of_the_law_also_beside_faults(share: float, most: flo
 def test_where_nearly_everything_is_infinitely_far_nobody_is_accused() -> None:
     aligned = one_token_each(20)
     with np.errstate(over="ignore", invalid="ignore"):
-        level, trace = levels(aligned, np.full((20, 1), np.inf))
+        level, trace = levels(aligned, np.full((20, 1), np.inf), np.ones(20, dtype=bool))
     assert not (np.full(20, np.inf) > level).any() or not np.isfinite(level).any()
     assert math.isinf(trace) or math.isnan(trace)

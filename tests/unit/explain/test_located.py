@@ -109,6 +109,47 @@ def test_a_floor_is_not_poisoned_by_the_faults_in_it() -> None:
     assert {(one.module, one.position) for one in found.located} == {("model.layers.1.attn", 20)}
 
 
+def alike(candidate: Sketches, reference: Sketches, until: dict[int, int]) -> Sketches:
+    """The candidate computed these requests up to a position as the reference did, to the last bit."""
+    ours, theirs = (
+        [tuple(one) for one in np.stack([each.columns["request"], each.columns["position"]], axis=1).tolist()]
+        for each in (candidate, reference)
+    )
+    there = {place: at for at, place in enumerate(theirs)}
+    norms, values = candidate.norms.copy(), candidate.values.copy()
+    for at, (request, position) in enumerate(ours):
+        other = there.get((request, position), -1)
+        same = candidate.columns["token"][at] == reference.columns["token"][other]
+        if other >= 0 and same and position < until.get(request, 0):
+            norms[at], values[at] = reference.norms[other], reference.values[other]
+    return replace(candidate, norms=norms, values=values)
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        pytest.param(dict.fromkeys(range(24), 30), id="prompts of all"),
+        pytest.param(dict.fromkeys((1, 2, 3), 40), id="all of three"),
+        pytest.param({**dict.fromkeys(range(24), 25), **dict.fromkeys((1, 2, 3), 40)}, id="both"),
+    ],
+)
+def test_what_both_sides_computed_alike_says_nothing_of_the_noise(until: dict[int, int]) -> None:
+    """Prompts may be equal to the last bit, and completions of which no decode step could be paired."""
+    world = World(change=scaled("p7", 34, ATTENTION, 0.3))
+    candidate = alike(world.candidate(), world.reference(), until)
+    found = locate(align(world.capture(), [candidate], [world.reference()]))
+    assert [(one.key.request, one.module, one.position) for one in found.located] == [("p7", "model.layers.1.attn", 34)]
+    healthy = alike(World().candidate(), world.reference(), until)
+    assert not locate(align(world.capture(), [healthy], [world.reference()])).located
+
+
+def test_a_fault_where_all_else_is_alike_is_found() -> None:
+    world = World(change=scaled("p7", 34, ATTENTION, 0.3))
+    candidate = alike(world.candidate(), world.reference(), {**dict.fromkeys(range(24), 40), 7: 30})
+    (one,) = locate(align(world.capture(), [candidate], [world.reference()])).located
+    assert (one.key.request, one.module, one.position) == ("p7", "model.layers.1.attn", 34)
+
+
 def test_a_flip_of_a_router_at_a_near_tie_is_no_fault() -> None:
     """What runs after it in this token and later ones is off by half of its size."""
     gate = 7
