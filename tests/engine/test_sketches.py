@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_plan import BaseArm
+from parity_faults import environment
+from parity_faults.launch import packed
 from plans import plan_of
 
 from parity.capture import read_capture
 from parity.capture.sketches import read_sketches
 from parity.explain.aligned import align
-from parity.explain.located import locate
+from parity.explain.located import locate, locate_drafter
 from parity.explain.profile import ROUNDING
-from parity.run import load_backend, run_arm
+from parity.pipeline.controls import prompt_digest, read_planted
+from parity.plan import load_suite
+from parity.plan.requests import tokenise
+from parity.run import Backend, load_backend, run_arm
 
 pytestmark = pytest.mark.engine
 
@@ -66,3 +71,34 @@ def test_transformers_in_float32_is_the_arbiter_of_every_module(
     assert {one.name for one in aligned.modules} == {one.name for one in of_engine if one.order >= 0}
     middle = np.nanmedian(aligned.distance, axis=0)
     assert ((middle > ROUNDING["bfloat16"] / 2) & (middle < 0.03)).all()
+
+
+def test_a_fault_of_the_drafter_is_located_in_a_run_with_long_prompts(
+    cpu: Backend, base_plan: dict[str, Any], tmp_path: Path
+) -> None:
+    """Most tokens are prompts', which both sides compute alike, and some prompts are computed in chunks."""
+    model = Path(base_plan["model"]["path"])
+    every = tokenise(load_suite("mixed"), model)
+    long = [one for one in every if 150 < len(one.prompt_token_ids) < 230][:8]
+    short = [one for one in every if 20 < len(one.prompt_token_ids) < 50][:16]
+    requests = [{"id": one.id, "prompt_token_ids": list(one.prompt_token_ids)} for one in (*long, *short)]
+    (arm,) = (one for one in base_plan["arms"] if one["name"] == "cpu/mtp")
+    planted = {**environment("drafter_input_off", rate=0.6), **packed()}
+    arm = {**arm, "engine": {**arm["engine"], "max_num_batched_tokens": 512}, "env": {**arm["env"], **planted}}
+    asked = {"requests": requests, "sampling": {**base_plan["sampling"], "max_tokens": 24}, "sketch": "parts"}
+    plan = plan_of({**base_plan, **asked, "arms": [base_plan["arms"][0], arm]})
+    with run_arm(plan, "cpu/mtp", tmp_path / "mtp.jsonl", tmp_path / "log") as session:
+        session.generate()
+    capture = read_capture(tmp_path / "mtp.jsonl")
+    steps, again = read_sketches(tmp_path / "mtp.sketches")
+    assert (steps.header.prefill, again.header.prefill) == (False, True)
+    aligned = align(capture, [steps], [again], drafter=True)
+    in_chunks = {key.request for key in aligned.unpaired}
+    assert set(aligned.unpaired.values()) == {"other tokens"}  # the reference is computed without chunks
+    assert 1 <= len(in_chunks) <= len(long)
+    hit = read_planted(tmp_path / "log").prompts
+    due = {one.key.request for one in capture if prompt_digest(one.prompt_token_ids.tolist()) in hit} - in_chunks
+    assert len(due) > 2
+    found = locate_drafter(aligned)
+    assert {one.key.request for one in found.located} == due
+    assert {one.module for one in found.located} == {"drafter.model.fc"}

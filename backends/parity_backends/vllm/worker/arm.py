@@ -34,7 +34,7 @@ from .recording import RankRecorder, recorder_of
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
-from .sketch_phases import sketched, sketcher_of
+from .sketch_phases import sketched, sketcher_of, unchunked
 from .sketching import AS_PROMPTS, Sketcher, Unsketchable
 
 
@@ -289,9 +289,10 @@ class Arm(PlannedArm):
         if "skip_reading_prefix_cache" in self.table.known["SamplingParams"]:
             params.skip_reading_prefix_cache = True
         with sketched(self.sketcher, AS_PROMPTS):
-            for sequence in self.spoken:
-                self._add(list(sequence), params)
-            self._drain(lambda output: (done, tokens), done, tokens)
+            for group in unchunked(self.spoken, self.engine.vllm_config):
+                for sequence in group:
+                    self._add(list(sequence), params)
+                self._drain(lambda output: (done, tokens), done, tokens)
         self.spoken.clear()
 
     def unscorable(self, item: Item) -> Optional[Sentence]:
