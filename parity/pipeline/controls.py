@@ -86,12 +86,11 @@ def judge(
     clean = comparison.verdict is not Verdict.DIVERGED
     if name in HARMLESS or (name in OF_DRAFTER and (drafter is None or not clean)):
         return _harmless(arm, fault, clean, len(corrupt))
-    hit = {
-        completion.key
-        for completion in capture
-        if prompt_digest(completion.prompt_token_ids.tolist()) in planted.prompts
-    }
-    where = _where(sum(planted.prompts.values()), len({key.request for key in hit}))
+    digests = {one.key: prompt_digest(one.prompt_token_ids.tolist()) for one in capture}
+    hit = {key for key, digest in digests.items() if digest in planted.prompts}
+    # Others are of the same engine's prefills, which the drafter's sketches are set against.
+    steps = sum(planted.prompts[digest] for digest in {digests[key] for key in hit})
+    where = _where(steps, len({key.request for key in hit}))
     kinds = [(finding.key, str(finding.kind)) for finding in comparison.corrupt]
     if name in OF_DRAFTER and drafter is not None:
         kinds = [(one.key, one.module) for one in drafter.located]

@@ -306,8 +306,9 @@ def controls(view: RunView) -> Iterator[Message]:
         if arm.is_baseline:
             yield say("control.baseline", arm=Code(arm.name), completions=arm.completions)
         elif arm.is_control and arm not in view.suspected:
-            name = "control.caught" if arm.corrupt else "control.missed"
-            yield say(name, arm=Code(arm.name), corrupt=arm.faulty, completions=arm.total)
+            name = "control.caught" if arm.corrupt else "control.drafter" if arm.drafter_wrong else "control.missed"
+            note = arm.drafter_wrong or ""
+            yield say(name, arm=Code(arm.name), corrupt=arm.faulty, completions=arm.total, note=note)
         elif arm.is_clean:
             yield say(
                 "control.clean",

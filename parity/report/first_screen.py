@@ -43,10 +43,15 @@ def accused(view: RunView) -> ArmView:
 
 
 def points(view: RunView) -> Iterator[Message]:
-    """The condition that all faults share, how often, what switches it off, the cause as far as it is known."""
+    """The condition that all faults share, how often, what switches it off, the cause as far as it is known; then the
+    drafters in which something is wrong."""
     arm = accused(view)
-    if not arm.corrupt:
-        return
+    if arm.corrupt:
+        yield from _of_fault(view, arm)
+    yield from (one.drafter_wrong for one in view.candidates if one.drafter_wrong is not None)
+
+
+def _of_fault(view: RunView, arm: ArmView) -> Iterator[Message]:
     yield from (say("first.condition", condition=one) for one in shared_conditions(view))
     if arm.corrupt_interval is not None and arm.faulty:
         low, high = arm.corrupt_interval

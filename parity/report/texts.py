@@ -127,6 +127,7 @@ ENGLISH: dict[str, str] = {
     "control.baseline": "{arm}: the baseline ({completions} completions).",
     "control.caught": "{arm}: a fault planted on purpose, found in {corrupt} of {completions} completions. The "
     "comparison sees what it claims to see.",
+    "control.drafter": "{arm}: a fault planted on purpose, found: {note}.",
     "control.missed": "{arm}: a fault planted on purpose, *not* found in {completions} completions.",
     "control.none": "No arm of this run is clean, so nothing here says which setting switches the fault off.",
     "version.row": "{arm}: {versions}",

@@ -16,6 +16,7 @@ from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
 from parity.records import Json, Kind, Verdict
 from parity.records.control import CONTROL as CONTROL
+from parity.records.control import DRAFTER_WRONG
 from parity.records.emulated import emulated
 from parity.records.engine_settings import asked_of
 from parity.records.next_steps import NextStep
@@ -197,6 +198,11 @@ class ArmView:
     @property
     def compared(self) -> bool:
         return not self.is_baseline and self.verdict is not None
+
+    @property
+    def drafter_wrong(self) -> Message | None:
+        """What its sketches say of its drafter, where something is wrong in it."""
+        return next((note for note in self.notes if note.id == DRAFTER_WRONG), None)
 
     @property
     def is_clean(self) -> bool:

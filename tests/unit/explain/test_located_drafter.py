@@ -17,6 +17,7 @@ from parity.explain.located import Locating, locate, locate_drafter
 from parity.messages import Message
 from parity.pipeline.beneath import look_beneath, why_drafter, with_sketches
 from parity.records import Key
+from parity.records.control import DRAFTER_WRONG
 
 ATTENTION = 2
 """`drafter.model.layers.0.self_attn`."""
@@ -110,7 +111,7 @@ def test_it_is_said_beside_a_verdict_that_it_does_not_change(tmp_path: Path) -> 
     assert not found.located
     beside = with_sketches(alone, mtp, found)
     assert (beside.verdict, beside.findings) == (alone.verdict, alone.findings)
-    (note,) = [one for one in beside.notes if isinstance(one, Message) and one.id == "beneath.drafter_wrong"]
+    (note,) = [one for one in beside.notes if isinstance(one, Message) and one.id == DRAFTER_WRONG]
     assert "drafter.model.layers.0.self_attn" in str(note)
     assert "costs acceptance, not tokens" in str(note)
     assert "costs acceptance, not tokens" in str(why_drafter(found.drafter.located[0]))

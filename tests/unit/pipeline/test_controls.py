@@ -80,6 +80,15 @@ def test_a_fault_of_the_drafter_shows_in_its_sketches_alone() -> None:
     assert judged("mlp_off:rate=0.3", wrong) == (False, "pipeline.control_not_caught")
 
 
+def test_what_was_planted_in_other_prompts_is_not_counted() -> None:
+    """As in the prefills that an engine with a drafter makes of its own completions."""
+    candidate = capture("cpu/mtp", completion(TEXT))
+    found = compare(capture("cpu/base", completion(TEXT)), candidate)
+    planted = Planted(True, {prompt_digest([1, 2, 3]): 2, prompt_digest([1, 2, 3, *TEXT]): 1})
+    said = str(judge("cpu/mtp", "attention_off", planted, candidate, found).sentence)
+    assert "planted in 2 steps of 1 request and found in none" in said
+
+
 def test_a_plan_of_controls_alone_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
     backends = load_backends(["cpu"])
     request = PlanRequest(suite="smoke", variants=("base",), positive_controls=("kv_fp8",))

@@ -18,6 +18,9 @@ from support.captures import TEXT, capture, completion
 
 from parity.comparator import compare
 from parity.messages import Message
+from parity.records.control import DRAFTER_WRONG
+from parity.report.facts import controls
+from parity.report.first_screen import points
 from parity.report.format import Wanted
 from parity.report.formats.md import FORMAT, bug_reports
 from parity.report.minimal import LINES, minimal_script, serve_line
@@ -60,6 +63,20 @@ def test_what_is_wrong_how_often_and_what_switches_it_off_stand_before_the_examp
     assert "python repro.py" in points[4]
     assert "#### Not checked" not in text.split("<summary>How it was judged")[0]
     assert "#### Known reports" not in text.split("<summary>How it was judged")[0]
+
+
+def test_a_drafter_that_is_wrong_is_said_and_of_a_control_that_it_was_found() -> None:
+    note = Message(DRAFTER_WRONG, "in 3 of 9 completions the drafter went wrong")
+    planted = arm_case("cpu/mtp-control-drafter_off", corrupt=False, control="drafter_off", notes=(note,))
+    missed = arm_case("cpu/mtp-control-loop", corrupt=False, control="loop")
+    arms = [arm_case(BASE), arm_case(MTP, notes=(note,)), planted, missed]
+    view = make_case(arms=arms, findings=[finding_case()])
+    assert list(points(view))[-1] == note
+    assert note not in list(points(make_case(arms=[arm_case(BASE), arm_case(MTP), planted], findings=[finding_case()])))
+    said = [str(one) for one in controls(view)]
+    assert [one for one in said if "drafter_off" in one and "found: in 3 of 9 completions" in one]
+    assert [one for one in said if "mtp-control-loop" in one and "*not* found" in one]
+    assert not [one for one in said if "drafter_off" in one and "*not* found" in one]
 
 
 def test_the_title_names_the_one_kind_that_matters() -> None:
