@@ -189,6 +189,21 @@ def of_drafter(found: Locating) -> Message:
     )
 
 
+def drafter_in_part(found: Locating) -> Message | None:
+    """Of how many completions a drafter's tokens could not be paired to the end; None where of none."""
+    count = sum(found.unpaired.values())
+    if not count:
+        return None
+    return message(
+        "beneath.drafter_in_part",
+        "the drafter: {count} completion is judged in part only: it was given another token than came next, as at the "
+        "end of a prompt's chunk, or was not sketched",
+        plural="the drafter: {count} completions are judged in part only: it was given another token than came next, "
+        "as at the end of a prompt's chunk, or was not sketched",
+        count=count,
+    )
+
+
 def why_drafter(one: Located) -> Message:
     """The sentence of a fault of the drafter."""
     return message("beneath.drafter", "the drafter: {why}; that costs acceptance, not tokens", why=why_located(one))

@@ -11,7 +11,15 @@ from parity.errors import ParityError
 from parity.explain.located import Located, Locating
 from parity.files import is_file
 from parity.messages import Message, message
-from parity.pipeline.beneath import clean, look_beneath, of_drafter, unjudged, why_drafter, why_located
+from parity.pipeline.beneath import (
+    clean,
+    drafter_in_part,
+    look_beneath,
+    of_drafter,
+    unjudged,
+    why_drafter,
+    why_located,
+)
 from parity.records import Json, Key
 from parity.store import Store
 from parity.view.find import find_target
@@ -51,7 +59,10 @@ class ArmLocated:
         said: list[tuple[Message, Located | None]] = [
             _at(one, why_drafter(one)) for one in drafter.located if self.only in (None, one.key)
         ]
-        return said or [(of_drafter(drafter), None)] if self.only is None else said
+        if self.only is not None:
+            return said
+        in_part = drafter_in_part(drafter)
+        return [*(said or [(of_drafter(drafter), None)]), *([] if in_part is None else [(in_part, None)])]
 
     @property
     def msprobe(self) -> Message | None:

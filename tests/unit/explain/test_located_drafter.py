@@ -18,6 +18,7 @@ from parity.messages import Message
 from parity.pipeline.beneath import look_beneath, why_drafter, with_sketches
 from parity.records import Key
 from parity.records.control import DRAFTER_WRONG
+from parity.view.located import ArmLocated
 
 ATTENTION = 2
 """`drafter.model.layers.0.self_attn`."""
@@ -87,6 +88,8 @@ def test_tokens_that_the_drafter_was_not_given_or_at_another_place_are_not_judge
         found = judged(world, replace(candidate, columns=columns), prefill)
         assert not found.located
         assert sum(found.unpaired.values()) == 1
+        here = ArmLocated("cpu/mtp", False, replace(found, drafter=found))
+        assert "the drafter: 1 completion is judged in part only" in str(here.said()[-1])
     # What its own prefill was not given ends the reference: at a chunk's end the next token may be another.
     at = (prefill.columns["request"] == 7) & (prefill.columns["position"] == 20)
     columns = {**prefill.columns, "drafted": prefill.columns["drafted"] + at}
