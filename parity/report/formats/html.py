@@ -113,7 +113,7 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             lead=shown(_lead(view)),
             inside=shown(facts.inside(view)),
-            strips=[visible(strip, keep="\n") for strip in facts.strips(view)],
+            strips=[_in_lines(strip) for strip in facts.strips(view)],
             experiments=[
                 (in_html(each.what, texts.language), visible(without_paths(each.shown)))
                 for one in view.why

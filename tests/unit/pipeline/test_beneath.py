@@ -162,6 +162,15 @@ def test_a_profile_without_the_reference_or_the_arm_says_so(stored: list[str]) -
         assert "--sketch" in said.stderr
 
 
+def test_a_page_draws_strips_over_several_lines(stored: list[str]) -> None:
+    page = CliRunner().invoke(cli, ["report", "r1", "--format", "html", *stored]).output
+    strips = [part.split("</pre>")[0] for part in page.split('<pre class="grid">')[1:]]
+    assert len(strips) == 2  # where in the engine, and on the card
+    for strip in strips:
+        assert len(strip.splitlines()) > 3
+        assert "\\n" not in strip
+
+
 def test_a_page_and_the_plots_of_a_run_have_its_profile(stored: list[str], folder: Path, tmp_path: Path) -> None:
     """Where an arbiter was sketched that is the reference, and it says who adds what."""
     beside = write_sketches(folder / "arbiter.sketches", World(seed=9).reference())
