@@ -231,11 +231,12 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
     baseline = plan["baseline"].partition("/")
     arms = [name for name in UNITS[unit].arms if (baseline[0], baseline[2]) != (backend, name)]
     asked = Counter(request["id"].rpartition(" ")[0] for request in plan["requests"])
-    for kind in kinds:
+    for kind, sampling in kinds.items():
         count = asked[kind] * plan["rounds"] * plan["sampling"]["n"]
-        found = {name: verdict(result, f"{backend}/{name}", kind, count) for name in arms}
+        drawn = bool({**plan["sampling"], **sampling}["temperature"])
+        found = {name: verdict(result, f"{backend}/{name}", kind, count, drawn) for name in arms}
         if baseline[0] == backend:  # another engine beside the one that scores
-            found["base"] = verdict(result, "cpu/base", kind, count)
+            found["base"] = verdict(result, "cpu/base", kind, count, drawn)
         yield kind, found
     for control in UNITS[unit].controls:
         said = [str(reason) for reason in result["reasons"] if control in str(reason)]
@@ -247,8 +248,9 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
         yield "rows watched", watched
 
 
-def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int) -> str:
-    """Of the requests of a kind in one arm: PASS with the number of completions, or what was found."""
+def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int, drawn: bool) -> str:
+    """Of the requests of a kind in one arm: PASS with the number of completions, or what was found; what is said of
+    the draws of the run as a whole counts where they are `drawn`."""
     from parity.records import RUN
 
     failed = result.get("failed", {}).get(arm)
@@ -265,7 +267,11 @@ def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int) -> str:
     if corrupt:
         kinds = ", ".join(sorted({one["kind"] for one in corrupt}))
         return f"DIVERGED {len({one['request'] for one in corrupt})} requests of {count}: {kinds}"
-    whole = {one["kind"] for one in comparison["findings"] if one["severity"] == "corrupt" and one["request"] == RUN}
+    whole = {
+        one["kind"]
+        for one in comparison["findings"]
+        if one["severity"] == "corrupt" and one["request"] == RUN and (drawn or one["evidence"].get("test") != "draws")
+    }
     if whole:
         return f"DIVERGED, the run as a whole: {', '.join(sorted(whole))}"
     said = comparison["verdict"]
@@ -283,7 +289,8 @@ def counted(out: Path, arm: str, counter: str) -> str:
 
 def invariants(result: Mapping[str, Any], arm: str) -> str:
     """What the comparison says of the engine's bookkeeping."""
-    said = [reason for reason in result["arms"].get(arm, {}).get("reasons", ()) if "row-steps" in reason]
+    comparison = result["arms"].get(arm, {})
+    said = [one for one in (*comparison.get("reasons", ()), *comparison.get("notes", ())) if "row-steps" in one]
     return said[0].partition(" of the engine")[0] if said else "-"
 
 

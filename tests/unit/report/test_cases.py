@@ -26,7 +26,7 @@ CASES = {
     "emulated-ngram-hybrid": ("ascend-emulated-ngram", "DIVERGED", {Kind.VIOLATION}),
     "emulated-prompt-pieces": ("ascend-emulated-mtp", "DIVERGED", {Kind.VIOLATION, Kind.UNJUSTIFIED}),
 }
-STARTS = {"emulated-block-size"}  # an engine that does not start: a script, and nothing captured
+SCRIPTS = {"emulated-block-size", "emulated-top-p"}  # a script, and nothing captured
 BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
 
 
@@ -41,10 +41,10 @@ def compared(name: str, candidate: str) -> parity.Result:
 
 def test_every_folder_is_a_case_and_is_listed() -> None:
     folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
-    assert folders == set(CASES) | STARTS
+    assert folders == set(CASES) | SCRIPTS
     listed = (REPORTS / "README.md").read_text(encoding="utf-8")
     regenerate = (REPORTS / "regenerate.sh").read_text(encoding="utf-8")
-    for name in STARTS:
+    for name in SCRIPTS:
         assert f"({name}/README.md)" in listed
         ast.parse((REPORTS / name / "repro.py").read_text(encoding="utf-8"))
     for name in CASES:
