@@ -84,9 +84,10 @@ def _any_range(module: types.ModuleType) -> None:
     any_range(module)
 
 
-def _counted_kernels(module: types.ModuleType) -> None:
-    from parity_emulated_npu.triton_driver import count_kernels
+def _interpreter(module: types.ModuleType) -> None:
+    from parity_emulated_npu.triton_driver import count_kernels, leave_overflow
 
+    leave_overflow(module)
     count_kernels(module)
 
 
@@ -100,7 +101,7 @@ AFTER: dict[str, Callable[[types.ModuleType], None]] = {
     "triton.backends": _triton_backends,
     "triton._utils": _any_shape,
     "triton.language.semantic": _any_range,
-    "triton.runtime.interpreter": _counted_kernels,
+    "triton.runtime.interpreter": _interpreter,
 }
 """What is done to a real module once it is loaded."""
 

@@ -6,11 +6,15 @@ The chunked delta rule is not here: 0.23.0 computes two of its steps in operator
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import torch
 import torch_npu  # noqa: F401  (the device)
+import triton
+import triton.language as tl
 from parity_emulated_npu.operators import CALLS
+from triton.runtime import interpreter
 from vllm.model_executor.layers.fla.ops import l2norm
 from vllm_ascend.ops.triton import layernorm_gated, rope
 from vllm_ascend.ops.triton.fla import fused_qkvzba_split_reshape, layernorm_guard, utils
@@ -81,3 +85,22 @@ def check_states_of_new_rows_are_cleared() -> None:
     assert torch.equal(once, again)
     assert bool(once[0].any())
     assert not bool(once[1].any())
+
+
+@triton.jit
+def add_one(values):
+    tl.store(values, tl.load(values) + 1)
+
+
+def check_integers_wrap_whether_overflow_is_looked_for_or_not() -> None:
+    builder = interpreter.interpreter_builder
+    fast = builder.options
+    assert not fast.sanitize_overflow
+    for options in (fast, dataclasses.replace(fast, sanitize_overflow=True)):
+        values = torch.tensor([torch.iinfo(torch.int32).max], dtype=torch.int32)
+        try:
+            builder.options = options
+            add_one[(1,)](values)
+        finally:
+            builder.options = fast
+        assert values.item() == torch.iinfo(torch.int32).min
