@@ -95,14 +95,14 @@ def _windows(rows: Tensor, weight: Tensor) -> Tensor:
 
 @operator
 def npu_causal_conv1d_custom(*given: Any) -> Tensor:
-    """`convolved`; 0.18.0's makes its own output, and takes lists of numbers for the tensors that may be left out."""
-    if len(given) == 12:
-        return convolved(*given)
-    if len(given) != 11:
+    """`convolved`; 0.18.0's makes its own output, and up to 0.21.0rc1 lists of numbers stand for the tensors that may
+    be left out."""
+    if len(given) not in (11, 12):
         raise refuse("npu_causal_conv1d_custom", f"a call with {len(given)} arguments")
-    x, weight, conv_state, bias, *lists = given[:8]
-    tensors: list[Any] = [torch.tensor(one) if one else None for one in lists]
-    return convolved(torch.empty_like(x), x, weight, conv_state, bias, *tensors, *given[8:])
+    output, *rest = given if len(given) == 12 else (torch.empty_like(given[0]), *given)
+    x, weight, conv_state, bias, *places = rest[:8]
+    tensors: list[Any] = [(torch.tensor(one) if one else None) if isinstance(one, list) else one for one in places]
+    return convolved(output, x, weight, conv_state, bias, *tensors, *rest[8:])
 
 
 def convolved(

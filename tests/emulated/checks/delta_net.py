@@ -162,15 +162,21 @@ def check_gates() -> None:
     torch.testing.assert_close(beta, (1 / (1 + (-b).exp())).unsqueeze(0))
 
 
-def check_the_convolution_as_0_18_0_calls_it() -> None:
-    """Without an output, and with lists: the same numbers and the same state as with tensors."""
+def check_the_convolution_as_older_releases_call_it() -> None:
+    """Lists for tensors, without an output (0.18.0) and with one (0.21.0rc1): the same numbers and the same state."""
     x, weight, state = torch.randn(7, 6), torch.randn(4, 6), torch.randn(5, 3, 6)
-    bias, own, theirs = torch.randn(6), state.clone(), state.clone()
+    bias, own = torch.randn(6), state.clone()
     starts, blocks, begins = [0, 3, 7], [4, 1], [0, 1]
     wanted = torch.empty_like(x)
     tensors = (torch.tensor(starts), torch.tensor(blocks), torch.tensor(begins))
     delta_net.npu_causal_conv1d_custom(wanted, x, weight, own, bias, *tensors, None, 1, -1, 0)
-    made = delta_net.npu_causal_conv1d_custom(x, weight, theirs, bias, starts, blocks, begins, [], 1, -1, 0)
-    assert torch.equal(made, wanted)
-    assert torch.equal(theirs, own)
     assert not torch.equal(own, state)
+    given = torch.empty_like(x)
+    for output in ((), (given,)):
+        theirs = state.clone()
+        made = delta_net.npu_causal_conv1d_custom(
+            *output, x, weight, theirs, bias, starts, blocks, begins, [], 1, -1, 0
+        )
+        assert torch.equal(made, wanted)
+        assert torch.equal(theirs, own)
+    assert torch.equal(given, wanted)
