@@ -36,19 +36,25 @@ def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Wat
         yield Watch()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Left(TimeRemainingColumn):
+        """Nothing where nobody knows."""
+
+        def render(self, task: Task) -> Text:
+            left = render(message("cli.time_left", "left:"))
+            return Text("") if task.total is None else Text.assemble(f"{left} ", super().render(task))
 
     bars = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[rest]}"),
-        TimeRemainingColumn(),
+        Left(),
         console=Console(file=stream),
         transient=True,
     )
-    left = render(message("cli.time_left", "left:"))
-    task = bars.add_task("", total=total, rest=left)
+    task = bars.add_task("", total=total)
 
     class Bar(Watch):
         done = 0
@@ -64,7 +70,8 @@ def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Wat
             return lambda read: bars.update(task, completed=before + read)
 
         def comparing(self) -> None:
-            bars.reset(task, total=None, description=render(message("cli.comparing", "comparing")), rest="")
+            bars.remove_task(task)
+            bars.add_task(render(message("cli.comparing", "comparing")), total=None)
 
     with bars:
         yield Bar()
