@@ -126,9 +126,9 @@ class PatchedTokens(RaggedTokens):
         np.cumsum(sizes, out=offsets[1:])
         vars(self).update(like=like, rows=rows, own=own, offsets=offsets, _places={})
 
-    @property
+    @cached_property
     def flat(self) -> TokenIds:
-        """Put together each time: what can be known without it is asked for elsewhere."""
+        """Put together when it is asked for: what can be known without it is asked for elsewhere."""
         return self.head(self.total)
 
     def all_below(self, limit: int) -> bool:

@@ -56,7 +56,16 @@ def test_it_parts_from_the_other_where_the_whole_column_does(
 ) -> None:
     like, found, whole = made
     if len(whole.sizes) == len(like.sizes):
-        assert first_differences(found, like).tolist() == first_differences(whole, column_of(like)).tolist()
+        other = column_of(like)
+        expected = first_differences(whole, other).tolist()
+        assert first_differences(found, like).tolist() == first_differences(found, other).tolist() == expected
+
+
+def test_it_is_put_together_once() -> None:
+    """Whoever walks along it row by row would copy it for each."""
+    found = PatchedTokens(column([[1, 2], [3]]), np.array([0]), column([[4]]), 2)
+    assert "flat" not in vars(found)
+    assert found.flat is found.flat
 
 
 def column_of(like: RaggedTokens) -> RaggedTokens:
