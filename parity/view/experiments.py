@@ -20,6 +20,9 @@ from parity.view.why_said import condition
 PROPOSED: Final = 2
 """Conditions of an arm that experiments are proposed for."""
 
+MORE_ROUNDS: Final = 4
+"""Times as many rounds, where the run has asked for as much of a condition as there is."""
+
 
 class Proposed(Struct, frozen=True):
     """`words` after `parity`; none where the command that made the run is not known."""
@@ -67,11 +70,23 @@ def _of(here: Here, arm: str, name: str) -> Iterator[Proposed]:
         what = message(
             "why.remove", "try it without that ({condition}): do the faults stay away?", condition=condition(name)
         )
-        yield _made(here, Proposed(arm, name, "remove", what, experiment.remove), experiment.without)
+        removed = _made(here, Proposed(arm, name, "remove", what, experiment.remove), experiment.without)
+        if _is_new(here, removed):
+            yield removed
     if experiment.more:
         what = message("why.more", "try it with more of that ({condition}): do more faults come?",
                        condition=condition(name))  # fmt: skip
-        yield _made(here, Proposed(arm, name, "more", what, experiment.more))
+        more = _made(here, Proposed(arm, name, "more", what, experiment.more))
+        if _is_new(here, more):
+            yield more
+        else:
+            yield _made(here, replace(more, options=("--rounds", str(MORE_ROUNDS * here.view.run.rounds)), words=()))
+
+
+def _is_new(here: Here, one: Proposed) -> bool:
+    """Would it ask something else than the run has asked?"""
+    asked = here.as_asked()
+    return asked is None or set(one.words) != {*asked, "--record"}
 
 
 def _made(here: Here, one: Proposed, without: tuple[str, ...] = ()) -> Proposed:

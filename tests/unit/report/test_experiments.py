@@ -55,6 +55,11 @@ def test_without_the_condition_and_with_more_of_it() -> None:
     assert "--kv-blocks" not in proposed(view(), explained("preempted"))[0].words
 
 
+def test_what_the_run_has_asked_already_is_not_proposed_again() -> None:
+    (more,) = proposed(view("parity run --churn heavy --max-num-seqs 1"), explained("moved"))
+    assert (more.aim, more.text) == ("more", "parity run --churn heavy --max-num-seqs 1 --rounds 4 --record")
+
+
 def test_of_captures_that_were_compared_only_the_options_are_known() -> None:
     (without, _) = proposed(view("parity compare a.jsonl b.jsonl"), explained("moved"))
     assert (without.words, without.options) == ((), ("--max-num-seqs", "1"))
