@@ -259,6 +259,13 @@ class OddRows(_Numbers, frozen=True, kw_only=True):
     """The chance of as many among clean arms whose rows lie apart by chance."""
 
 
+class RowsSeen(_Numbers, frozen=True, kw_only=True):
+    """So many completions whose logits are `times` as noisy as usual would have kept the run from a PASS."""
+
+    completions: int
+    times: float
+
+
 class Numerics(_Numbers, frozen=True, kw_only=True):
     """The numerics of the run as a whole: residuals of both arms, the tests of them and of the gaps."""
 
@@ -278,6 +285,7 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     the completions."""
     spots: NoisySpots | None = None
     odd_rows: OddRows | None = None
+    rows_seen: tuple[RowsSeen, ...] = ()
     scale_ratio: float | None = None
     """Of the arms' logit noise."""
     extra_wide_per_10_000: float | None = None

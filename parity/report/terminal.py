@@ -36,6 +36,8 @@ FIGURES: Final = frozenset(
         "moved",
         "residuals",
         "own_residuals",
+        "seen_rows",
+        "seen_no_rows",
         "seen_ways",
         "unseen_ways",
         "untried_ways",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from parity.comparator.population import missed, mixtures
-from parity.comparator.stats import Detectable, Stats, WaySeen
+from parity.comparator.stats import Detectable, RowsSeen, Stats, WaySeen
 from parity.messages import Message, message
 
 NONE_CORRUPT: Final = "conclude.passed"
@@ -138,7 +139,7 @@ def _ways(stats: Stats) -> Iterator[Message]:
     yield message(
         "conclude.untried_ways",
         "of other ways (a cut-off a little wider than asked, allowed tokens left out, ends kept away, what follows a "
-        "rejected draft, the same random numbers for all requests) no size is known",
+        "rejected draft, the same random numbers for all requests, tokens lost or said twice) no size is known",
     )
 
 
@@ -175,6 +176,27 @@ def _residuals(stats: Stats) -> Iterator[Message]:
         shift=found.mean_shift,
     )
     yield from _smallest(found.detectable)
+    yield from _rows(found.rows_seen)
+
+
+def _rows(found: Sequence[RowsSeen]) -> Iterator[Message]:
+    """From how much noise on a few completions show."""
+    if found:
+        yield message(
+            "conclude.seen_rows",
+            "numerics wrong in some completions alone show from {completions} on; in fewer they do not",
+            completions=[
+                message(
+                    "conclude.seen_row",
+                    "{count} with {times:.1f} times the usual noise",
+                    count=one.completions,
+                    times=math.ceil(10 * one.times) / 10,
+                )
+                for one in found
+            ],
+        )
+    else:
+        yield message("conclude.seen_no_rows", "numerics wrong in some completions alone do not show in so few")
 
 
 def _smallest(found: Detectable | None) -> Iterator[Message]:

@@ -40,6 +40,7 @@ TRIALS: Final = (100, 20)
 """Draws of these, for each share; the fewer from MANY completions on, whose sums scatter little."""
 
 MANY: Final = 2_000
+"""Completions: 100 trials over so many take a second."""
 
 ENOUGH: Final = 0.99
 """Of the draws, that must be seen. Of 20 with 19 to be seen, a share that 85 in 100 runs see was named in one of six:

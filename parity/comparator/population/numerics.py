@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
 from parity.comparator.population.leaning import first_of_contexts, leanings
-from parity.comparator.population.odd_rows import odd_rows
+from parity.comparator.population.odd_rows import odd_rows, rows_seen
 from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
@@ -141,6 +141,7 @@ def measure_numerics(
         baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
         odd_rows=_odd_rows(residuals, arms, completion, new, step, alpha, keys) if residuals.by_scores else None,
+        rows_seen=rows_seen(arms, completion, new, step, alpha) if residuals.by_scores else (),
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
         else None,

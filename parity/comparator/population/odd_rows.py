@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, Arm, Groups
 from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.stats import OddRows
+from parity.comparator.stats import OddRows, RowsSeen
 from parity.records import Key
 
 Bools = npt.NDArray[np.bool_]
@@ -57,6 +57,9 @@ LEAST_RATIO = 1.25
 BEGIN = 32
 """Output tokens that are looked at by themselves as well: what a prompt has lost shows most there."""
 
+LOOKS = 2
+"""Over all tokens, and over the first BEGIN."""
+
 SHOWN = 8
 """Completions that the statistics name."""
 
@@ -72,7 +75,7 @@ def odd_rows(
     """
     found = [_odd(arms, completion, some, step) for some in (new, new & (place < BEGIN))]
     best = min((one for one in found if one is not None), key=lambda one: one[0], default=None)
-    if best is None or best[0] * len(found) >= alpha:
+    if best is None or best[0] * LOOKS >= alpha:
         return None
     p_value, rows, times, usual = best
     return OddRows(
@@ -80,14 +83,50 @@ def odd_rows(
         named=tuple(str(keys[row]) for row in rows[:SHOWN]) if keys else (),
         times=times,
         baseline_times=usual,
-        p_value=min(1.0, p_value * len(found)),
+        p_value=min(1.0, p_value * LOOKS),
     )
+
+
+def rows_seen(arms: tuple[Arm, Arm], completion: Groups, new: Bools, step: float, alpha: float) -> tuple[RowsSeen, ...]:
+    """From how much noise on FEWEST completions would have been found, and as many as MOST: with a baseline whose
+    farthest completion is as far off as this run's. Arguments as of `odd_rows`."""
+    found = _beyond(arms, completion, new, step)
+    if found is None:
+        return ()
+    rows, sizes, own, _ = found
+    shrunk = 1.0 + USUAL / float(np.median(sizes))  # what the tokens of usual noise take off
+    return tuple(
+        RowsSeen(completions=count, times=1.0 + _ratio_needed(count, alpha) * float(own.max()) * shrunk)
+        for count in (FEWEST, MOST)
+        if count <= len(rows)
+    )
+
+
+def _ratio_needed(count: int, alpha: float) -> float:
+    """Times the baseline's farthest, that so many completions must be off: `farthest`, turned round."""
+    level = alpha / LOOKS / 2.0 ** (count - FEWEST + 1)
+    return float(max(LEAST_RATIO, (level ** (-1.0 / count) - 1.0) ** (1.0 / TAIL)))
 
 
 def _odd(
     arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float
 ) -> tuple[float, list[int], float, float] | None:
     """(chance, rows, how many times the usual noise the least of these has, and the baseline's largest)."""
+    found = _beyond(arms, completion, counted, step)
+    if found is None:
+        return None
+    rows, _, own, other = found
+    largest = float(own.max())
+    order = np.argsort(-other, kind="stable")[:MOST]
+    p_value, count = farthest(largest, other[order])
+    return p_value, rows[order[:count]].tolist(), 1.0 + float(other[order[count - 1]]), 1.0 + largest
+
+
+def _beyond(
+    arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float
+) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray, FloatArray] | None:
+    """(rows, their tokens, how far beyond the usual the baseline's are, and the candidate's); None where the baseline's
+    say nothing."""
     sizes = completion.sums(counted)
     rows = np.flatnonzero(sizes >= LEAST_TOKENS)
     if len(rows) < LEAST_ROWS:
@@ -95,12 +134,7 @@ def _odd(
     sums = [completion.sums(one.noise * counted)[rows] for one in arms]
     least = FROM_BIT_EXACT * step if float(arms[0].noise.mean()) < BIT_EXACT * step else 0.0
     own, other = (_beyond_usual(one, sizes[rows], least) for one in sums)
-    largest = float(own.max())
-    if largest <= 0.0:
-        return None
-    order = np.argsort(-other, kind="stable")[:MOST]
-    p_value, count = farthest(largest, other[order])
-    return p_value, rows[order[:count]].tolist(), 1.0 + float(other[order[count - 1]]), 1.0 + largest
+    return (rows, sizes[rows], own, other) if float(own.max()) > 0.0 else None
 
 
 def farthest(largest: float, other: FloatArray) -> tuple[float, int]:

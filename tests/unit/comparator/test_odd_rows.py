@@ -11,7 +11,17 @@ from worlds import BASE, FLAT, Broken, World, speculating
 
 from parity.comparator import Comparison, compare
 from parity.comparator.population.leaning import first_of_context
-from parity.comparator.population.odd_rows import FEWEST, LEAST_RATIO, MOST, SHOWN, TAIL, chance, farthest, odd_rows
+from parity.comparator.population.odd_rows import (
+    FEWEST,
+    LEAST_RATIO,
+    MOST,
+    SHOWN,
+    TAIL,
+    chance,
+    farthest,
+    odd_rows,
+    rows_seen,
+)
 from parity.comparator.population.residual_tests import Arm, Groups
 from parity.comparator.stats import Numerics, OddRows
 from parity.records import Capture, Key, Scores, Verdict
@@ -39,6 +49,33 @@ def odd(sd: Sequence[np.ndarray], rng: np.random.Generator, *, loop: bool = Fals
 
 def level(rows: int = 48, tokens: int = 96) -> np.ndarray:
     return np.full((rows, tokens), 0.01)
+
+
+def flat_arms(beyond: float, count: int, own: float = 1.5, rows: int = 48, tokens: int = 96) -> tuple[Arm, Arm]:
+    """Every token as noisy as usual; one of the baseline's completions `own` times, `count` of the candidate's
+    `beyond` times."""
+    sides = [np.full((rows, tokens), 0.02) for _ in range(2)]
+    sides[0][0] *= own
+    sides[1][:count] *= beyond
+    score = np.full(rows * tokens, -1.0)
+    base, other = (Arm.of(one.ravel(), score, UNIT) for one in sides)
+    return base, other
+
+
+@pytest.mark.parametrize(("at", "count"), [(0, FEWEST), (1, MOST)])
+def test_what_is_said_to_be_seen_is_seen_and_less_is_not(at: int, count: int) -> None:
+    rows, tokens = 48, 96
+    row, place = np.repeat(np.arange(rows), tokens), np.tile(np.arange(tokens), rows)
+    new = np.ones(rows * tokens, dtype=np.bool_)
+    said = rows_seen(flat_arms(1.0, 0), Groups(row), new, UNIT, ALPHA)[at]
+    assert said.completions == count
+
+    def found(times: float) -> bool:
+        arms = flat_arms(times, count)
+        return odd_rows(arms, Groups(row), place, new, UNIT, ALPHA, [Key("r", 0, 0)] * rows) is not None
+
+    assert found(said.times * 1.05)
+    assert not found(said.times * 0.9)
 
 
 # ------------------------------------------------------------------ its error rate
