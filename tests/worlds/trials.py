@@ -97,6 +97,7 @@ SETTINGS = (
     Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
     Setting("penalties, lists and no scores", FLAT, 128, {"max_tokens": 128}, _PENALISED, scored="none", logprobs=5),
     Setting("one token throughout", FLAT, 64, {"max_tokens": 96, "logit_bias": {"7": 100.0}}),
+    Setting("four tokens, lists and no scores", FLAT, 1024, {"max_tokens": 4}, scored="none", logprobs=5),
 )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.population.leaning import first_of_contexts
-from parity.comparator.population.residual_tests import BIT_EXACT, Arm, Groups
+from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, Arm, Groups
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import paired_mean
@@ -46,21 +46,32 @@ def spots(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion:
     """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats. Of tokens at
     one spot after the same tokens one counts: completions that end in one loop repeat one residual there."""
     exact = float(baseline.noise.mean()) < BIT_EXACT * unit
+    least = FROM_BIT_EXACT * unit if exact else 0.0
     asked = []
     for where, by_context in ((residuals.context, True), (residuals.place, False)):
         new = first_of_contexts(residuals, where)
         sides = baseline.noise[new], candidate.noise[new]
-        asked.append(_asked(where[new], *sides, completion.of[new], exact=exact, by_context=by_context))
+        asked.append(_asked(where[new], *sides, completion.of[new], least, exact=exact, by_context=by_context))
     best = min(asked, key=lambda one: one.p_value)
     return Spots(min(1.0, len(asked) * best.p_value), best.size, best.found, best.by_context)
 
 
 def _asked(
-    where: Ints, baseline: FloatArray, candidate: FloatArray, unit: Ints, *, exact: bool, by_context: bool
+    where: Ints,
+    baseline: FloatArray,
+    candidate: FloatArray,
+    unit: Ints,
+    least: float,
+    *,
+    exact: bool,
+    by_context: bool,
 ) -> Spots:
+    """least: nats of noise that a spot of a clean arm may have: where arms compute to the last bit alike but for some
+    batches, these are often those of the longest contexts, which end last."""
     count, p_values, more, weight = int(where.max()) + 1, [], 0.0, 0.0
     found: dict[int, float] = {}
     usual = float(candidate.mean())
+    allowed = max(LARGER * usual, least - usual)
     for half in (0, 1):
         learned, asked = unit % 2 == half, unit % 2 != half
         if not learned.any() or not asked.any():
@@ -73,7 +84,7 @@ def _asked(
         lean = np.where(out, sums / np.maximum(seen, 1), 0.0)[where[asked]]
         found |= {int(one): float(sums[one] / spread[one]) for one in np.flatnonzero(out)}
         excess = _excess(baseline[asked], candidate[asked], where[asked], count, exact=exact)
-        per_unit = np.bincount(unit[asked], lean * (excess - LARGER * usual)).astype(np.float64)
+        per_unit = np.bincount(unit[asked], lean * (excess - allowed)).astype(np.float64)
         p_values.append(paired_mean(per_unit[1 - half :: 2]) if lean.any() else 1.0)
         more, weight = more + float((lean * excess).sum()), weight + float(lean.sum())
     size = more / weight / usual if weight and usual else 0.0

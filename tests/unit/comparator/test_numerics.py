@@ -397,6 +397,26 @@ def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
     assert found.adjusted["shift"] < ALPHA
 
 
+def test_other_kernels_for_the_last_rows_of_a_batch_are_no_spot() -> None:
+    """2,000 requests of four tokens, unscored: the arms compute alike to the last bit but for the longest contexts."""
+    rng = np.random.default_rng(3)
+    arms = null(rng, 2_000, 4)
+    context = arms.place + np.repeat(rng.integers(4, 24, 2_000), 4)
+    zero = np.zeros(len(context))
+
+    def found(units: float) -> Numerics:
+        other = np.where(context >= 24, units / 16 * (1 - np.exp(arms.candidate_score)), 0.0)
+        sides = {"baseline": zero, "candidate": other * rng.choice([-1.0, 1.0], len(other))}
+        numbers = measure_numerics(
+            structs.replace(arms, context=context, by_scores=False, **sides), Gaps(), 1 / 16, ALPHA
+        )
+        assert numbers is not None
+        return numbers
+
+    assert "spots" not in found(0.25).failed
+    assert "spots" in found(1.0).failed
+
+
 def test_completions_that_lead_to_one_text_count_once_in_a_shift() -> None:
     """All say the same token: after a few of them each has the residual that the others have."""
     arms = null(np.random.default_rng(7), 64, 64)
