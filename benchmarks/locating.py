@@ -9,6 +9,10 @@ were planted, with the right module first, and how many others were accused. `--
 call left in FOLDER.
 
 Then clean completions are drawn with replacement into `--runs` runs, and accusations are counted.
+
+    python benchmarks/locating.py RUN --arm cpu-mtp
+
+Of an arm of `parity run --sketch` without a fault: how far off each module must be to be accused, and the same drawing.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from parity.capture import read_capture
 from parity.capture.sketches import Sketches, read_sketches
 from parity.explain.aligned import Aligned, align
 from parity.explain.located import Locating, locate, locate_drafter
-from parity.explain.noise import after_flips
+from parity.explain.noise import QUANTUM, after_flips, judge
 from parity.records import Key
 
 FAULTS = {
@@ -174,6 +178,35 @@ def together(parts: list[tuple[Aligned, np.ndarray]]) -> Aligned:
     )
 
 
+def needed(pairs: Aligned, module: int) -> float:
+    """How far off a module must be, relative to its size, where all before it is as it mostly is; NaN where it says
+    nothing."""
+    found = judge(pairs)
+    excess, distance = found.excess[:, module], pairs.distance[:, module]
+    known = np.isfinite(excess) & (distance > QUANTUM) & (abs(excess) > 0.5)
+    if not known.any():
+        return float("nan")
+    usual = float(np.nanmedian(found.usual[:, module]))
+    spread = float(np.median(np.log(distance[known] / usual) / excess[known]))
+    beyond = float(np.median(found.level)) + float(np.nanmedian(found.before[:, module]))
+    return usual * float(np.exp(beyond * spread))
+
+
+def of_run(folder: Path, arm: str, runs: int, size: int) -> None:
+    """What is said of an arm of a run."""
+    capture, sketches = read_capture(folder / f"{arm}.jsonl"), read_sketches(folder / f"{arm}.sketches")
+    steps, again = ([one for one in sketches if one.header.prefill is prefill] for prefill in (False, True))
+    target = align(capture, steps, read_sketches(folder / "scores.sketches"))
+    drafter = [align(capture, steps, again, drafter=True)] if again else []
+    for whose, every, judge_it in (("target", [target], locate), ("drafter", drafter, locate_drafter)):
+        for pairs in every:
+            own = [number for number, one in enumerate(pairs.modules) if one.drafter == (whose == "drafter")]
+            for number in own:
+                print(f"{pairs.modules[number].name}: off by {needed(pairs, number):.2g}")
+            accused, pool = resampled([pairs], judge_it, runs, size)
+            print(f"{whose}: {accused} of {runs} runs of {size} completions accused, drawn from {pool}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -182,7 +215,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--size", type=int, default=24, help="completions of a resampled run")
     parser.add_argument("--measured", action="store_true", help="read what is in the folder")
+    parser.add_argument("--arm", help="FOLDER is a run's, and this an arm of it, as its files are called")
     asked = parser.parse_args()
+    if asked.arm:
+        of_run(asked.folder, asked.arm, asked.runs, asked.size)
+        return
     rates = {**FAULTS, **OTHERS}
     if not asked.measured:
         chosen = {one: rates[one] for one in asked.faults.split(",") if one}
@@ -195,8 +232,8 @@ def main() -> None:
         print("| " + " | ".join(str(one) for one in judged(asked.folder, path.parent.name, reference)) + " |")
     target = [aligned(asked.folder, name, reference) for name in CLEAN]
     drafter = [of_drafter(asked.folder, name) for name in CLEAN if has_drafter(asked.folder, name)]
-    for whose, every, judge in (("target", target, locate), ("drafter", drafter, locate_drafter)):
-        accused, pool = resampled(every, judge, asked.runs, asked.size) if every else (0, 0)
+    for whose, every, judge_it in (("target", target, locate), ("drafter", drafter, locate_drafter)):
+        accused, pool = resampled(every, judge_it, asked.runs, asked.size) if every else (0, 0)
         print(f"{whose}: {accused} of {asked.runs} runs of {asked.size} clean completions accused, drawn from {pool}")
 
 
