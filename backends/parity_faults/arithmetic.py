@@ -179,13 +179,22 @@ def wrap(state: Any, runner: Any) -> set[str]:
         model = runner.model
         if name in OUTSIDE:
             model = getattr(getattr(runner, "drafter", None), "model", None)
-        named = [] if model is None else list(model.named_modules())
-        found = next((some for end in place.ends if (some := [one for one in named if one[0].endswith(end)])), None)
-        if found:
-            path, module = found[len(found) // 2]
-            _hook(state, runner, name, place, path, module)
+        found = place_of(name, model)
+        if found is not None:
+            _hook(state, runner, name, place, *found)
             able.add(name)
     return able
+
+
+def place_of(name: str, model: Any) -> tuple[str, Any] | None:
+    """Path and module in which a fault sits in this model; None where there is none, or no model."""
+    named = [] if model is None else list(model.named_modules())
+    for end in PLACES[name].ends:
+        some = [one for one in named if one[0].endswith(end)]
+        if some:
+            path, module = some[len(some) // 2]
+            return path, module
+    return None
 
 
 def _hook(state: Any, runner: Any, name: str, place: Place, path: str, module: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from .arithmetic import OUTSIDE, PLACES, place_of
 from .catalogue import FAULTS
 
 Rows = list[int]
@@ -116,7 +117,7 @@ def row_swap(output: Any, counts: Any, draw: Any, rows: Rows) -> Rows:
 
 SAMPLED: dict[str, Callable[..., Rows]] = {"row_swap": row_swap}
 
-ALL = (*BEFORE, *BATCH, *STATES, *SAMPLED)
+ALL = (*BEFORE, *BATCH, *STATES, *SAMPLED, *OUTSIDE)
 
 
 # ------------------------------------------------------------------ where they are planted
@@ -127,6 +128,7 @@ def wrap(state: Any, runner: Any) -> None:
     prepare, sample, execute_model = runner.prepare_inputs, runner.sample, runner.execute_model
     load_model = runner.load_model
     at_hand: list[Any] = [None]
+    able: set[str] = set()
 
     def log(names: list[str], rows: Rows) -> None:
         for row in rows:
@@ -136,13 +138,44 @@ def wrap(state: Any, runner: Any) -> None:
     def loaded(*args: Any, **kwargs: Any) -> Any:
         made = load_model(*args, **kwargs)
         runner.model_state.prepare_attn = prepared_for_layers(runner.model_state.prepare_attn)
+        for name in OUTSIDE:
+            found = place_of(name, getattr(runner.speculator, "model", None))
+            if found is not None:
+                found[1].register_forward_hook(after_drafter(name, found[0]), with_kwargs=True, prepend=True)
+                able.add(name)
         return made
+
+    def after_drafter(name: str, path: str) -> Any:
+        """Changes what a module of the drafter gives for one row, in the first pass of a step."""
+
+        def after(module: Any, args: Any, kwargs: Any, given: Any) -> None:
+            inputs = at_hand[0]
+            if state.planting.fault != name or not state.in_step or state.active.get("drafted") == state.step:
+                return
+            state.active["drafted"] = state.step
+            every, names = state.planting.every, inputs.req_ids
+            struck: set[str] = state.active.setdefault("struck", set())
+            rows = [row for row in decoding(inputs) if every or names[row] not in struck]
+            draw = state.due() if rows else None
+            if draw is None:
+                return
+            for row in rows if every else [draw.choice(rows)]:
+                start, end = (int(one) for one in inputs.query_start_loc_np[row : row + 2])
+                PLACES[name].change(state, runner, module, row, given, (start, end))
+                if names[row] not in struck:
+                    struck.add(names[row])
+                    at, (request, position) = int(inputs.positions[start]), request_at(runner, names[row])
+                    state.record(request, row, position, module="drafter." + path, at=at, tokens=end - start)
+
+        return after
 
     def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         real = scheduler_output.total_num_scheduled_tokens > 0 and not kwargs.get("dummy_run", bool(args[1:]))
         mine = FAULTS.get(state.planting.fault)
         if mine is not None and mine.layer == "runner" and mine.name not in ALL:
             raise RuntimeError(f"{mine.name} cannot be planted in vLLM's second model runner")
+        if mine is not None and mine.name in OUTSIDE and mine.name not in able:
+            raise RuntimeError(f"no module of this model is fit for the fault {mine.name}")
         state.step += real and (mine is None or mine.layer == "runner")
         state.in_step = real
         return execute_model(scheduler_output, *args, **kwargs)

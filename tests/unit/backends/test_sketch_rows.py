@@ -100,6 +100,32 @@ def test_the_second_runner_makes_its_batch_in_each_step() -> None:
     assert engine.prepare_inputs(SCHEDULED) is given
 
 
+class Drafting(Module):
+    """A drafter that is a model."""
+
+    def forward(self, **kwargs: Any) -> None:
+        pass
+
+    def modules(self) -> Any:
+        return [one for _, one in self.named_modules()]
+
+
+@pytest.mark.parametrize(("second", "name"), [(False, "drafter"), (True, "speculator")])
+def test_each_runner_has_its_drafter_under_a_name_of_its_own(second: bool, name: str) -> None:
+    drafting = SimpleNamespace(model=Drafting(layers=Module(**{"0": Module(attn=Module())}), fc=Module()))
+    more: dict[str, Any] = {"input_batch": SimpleNamespace(req_ids=[], num_reqs=0)}
+    if second:
+        more = {"req_states": object(), "prepare_inputs": lambda output: None}
+
+    def names(**drafter: Any) -> list[str]:
+        sketcher = Sketcher(runner(**more, **drafter), lambda record: None, "cpu/mtp", lambda name: None, "parts")
+        return [one.name for one in sketcher.modules if one.name.startswith("drafter.")]
+
+    assert "drafter.layers.0.attn" in names(**{name: drafting})
+    assert "drafter.fc" in names(**{name: drafting})
+    assert not names(**{name: SimpleNamespace()})  # ngrams, suffixes: no model
+
+
 def test_routers_are_sketched_with_layers_alone_too() -> None:
     """Another choice of experts at a near-tie is no fault, and the layer alone would be accused of it."""
     gate = Module()

@@ -1,8 +1,8 @@
 """Sketches of a drafter that is a model: its first pass in a step, over the tokens that the target has just computed.
 
-A drafter of vLLM is called past its hooks, and a compiled one past `forward` too, which hides it: its parts are hooked,
-and `forward` is wrapped. At each position it is given the token that comes next, and the target's hidden states of this
-one. Later passes feed on drafts and are not looked at.
+A drafter of vLLM (of the second runner: a speculator) is called past its hooks, and a compiled one past `forward` too,
+which hides it: its parts are hooked, and `forward` is wrapped. At each position it is given the token that comes next,
+and the target's hidden states of this one. Later passes feed on drafts and are not looked at.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DrafterSketcher:
     @classmethod
     def of(cls, sketcher: Any) -> Optional[DrafterSketcher]:
         """None where there is none that is a model."""
-        drafter = getattr(sketcher.runner, "drafter", None)
+        drafter = getattr(sketcher.runner, "speculator" if sketcher.second else "drafter", None)
         model = getattr(drafter, "model", None)
         return cls(sketcher, drafter) if hasattr(model, "named_modules") and hasattr(model, "forward") else None
 
