@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def lab(interpreter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = parity_faults.unpacked(folder)
     variables = {**SWITCHES, "PYTHONPATH": f"{found['PYTHONPATH']}:{overlay}"}
     run_engine(interpreter, ["-m", "parity_faults.lab", str(folder / "mtp.json")], folder / "mtp.log", **variables)
+    shutil.rmtree(overlay)  # 600 MB, and pytest keeps three of its folders
     return folder
 
 
