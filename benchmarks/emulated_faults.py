@@ -13,21 +13,19 @@ there already is not run again.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "backends"), str(ROOT), str(ROOT / "benchmarks")]
 
+from cut import beyond_the_cut  # noqa: E402
 from emulated_edits import BACKEND, FAULTS, PLANTED, RELEASED, Edit, Fault  # noqa: E402
 from emulated_hunt import prompts  # noqa: E402
 from warm import warm  # noqa: E402
@@ -136,40 +134,6 @@ def line(out: Path) -> str:
     )
     corrupt = f"{requests} of {compared['stats']['completions']} corrupt{': ' if said else ''}{said}"
     return f"{compared['verdict']}, {corrupt}{tail}"
-
-
-def records(file: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Those of this kind in a file of JSON Lines."""
-    with file.open(encoding="utf-8") as lines:
-        yield from (record for line in lines if (record := json.loads(line))["record"] == kind)
-
-
-def beyond_the_cut(out: Path) -> dict[str, tuple[int, int]]:
-    """By arm of a run that asks for top-k and top-p: tokens which these leave nothing of, by the scores, and all."""
-    sampling = json.loads((out / "plan.json").read_text(encoding="utf-8"))["sampling"]
-    k, p = sampling.get("top_k", 0), sampling.get("top_p", 1.0)
-    if not k or p == 1.0:
-        return {}
-    scores = {(one["arm"], one["request"]): one["logprobs"] for one in records(out / "scores.jsonl", "score")}
-    found: dict[str, tuple[int, int]] = {}
-    for arm in dict.fromkeys(arm for arm, _ in scores):
-        asked = records(out / f"{arm.replace('/', '-')}.jsonl", "completion")
-        tokens = [
-            (token, row)
-            for one in asked
-            for token, row in zip(one["token_ids"], scores[arm, one["request"]], strict=True)
-        ]
-        cut = [token not in kept(row, k, p, sampling["temperature"]) for token, row in tokens]
-        found[arm] = sum(cut), len(cut)
-    return found
-
-
-def kept(row: Sequence[tuple[int, float]], k: int, p: float, temperature: float) -> set[int]:
-    """Of these tokens and logprobs the k best, and of those the fewest that have a share p of them, as in vLLM."""
-    best = sorted(row, key=lambda one: -one[1])[:k]
-    weights = [math.exp(logprob / temperature) for _, logprob in best]
-    before = itertools.accumulate(weights, initial=0.0)
-    return {token for (token, _), sum_ in zip(best, before, strict=False) if sum_ <= p * sum(weights)}
 
 
 def bisect(name: str, at: Path) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "backends"), str(ROOT), str(ROOT / "benchmarks")]
 
+from cut import beyond_the_cut  # noqa: E402
 from eagle_head import write_eagle_head  # noqa: E402
 from warm import warm  # noqa: E402
 
@@ -238,6 +239,10 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
         if baseline[0] == backend:  # another engine beside the one that scores
             found["base"] = verdict(result, "cpu/base", kind, count, drawn)
         yield kind, found
+    cut = beyond_the_cut(out) if "top-k, top-p" in kinds and baseline[0] != backend else {}
+    if cut:
+        cells = {name: cut.get(f"{backend}/{name}", (0, 0)) for name in arms}
+        yield "tokens beyond the cut", {name: f"{many} of {tokens}" for name, (many, tokens) in cells.items()}
     for control in UNITS[unit].controls:
         said = [str(reason) for reason in result["reasons"] if control in str(reason)]
         yield f"control {control}", {"k2": " ".join(said).partition(": ")[2].partition(": ")[2] or "?"}
