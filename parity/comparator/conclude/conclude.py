@@ -96,7 +96,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.ends_unseen(inputs, pairs)
         + reasons.shaped(pairs, judged, references)
         + reasons.undecided(pairs, judged, references)
-        + reasons.unjudged(pairs, judged, references, stats.unjudged)
+        + reasons.unjudged(inputs.candidate, pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
         + of_the_run.doubtful(judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)

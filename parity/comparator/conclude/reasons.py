@@ -17,7 +17,7 @@ from parity.comparator.reference.references import References
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import Key, words
+from parity.records import Capture, Key, words
 from parity.records.next_steps import NextStep, Step
 
 LONGER_LISTS = 20
@@ -203,8 +203,8 @@ def _more_of(wanted: float) -> Message:
     )
 
 
-def unjudged(pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
-    """Completions that differ and that nothing judges; `number` as in the statistics."""
+def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
+    """Completions of an arm that differ and that nothing judges; `number` as in the statistics."""
     at_fault = set(judged.contradicted) | set(judged.baseline_ends) | set(judged.broken.baseline)
     left = number - sum(judged.classes[key] == "unjudged" for key in at_fault)
     if not left:
@@ -220,7 +220,39 @@ def unjudged(pairs: Pairs, judged: Judged, references: References, number: int) 
     )
     open_ = {key for key, one in judged.classes.items() if one == "unjudged"}
     rules = _without_rules(said, open_, pairs, references)
+    if not rules and (listed := _listed(arm, open_, pairs, references)):
+        return _nothing_allowed_listed(left, listed, judged)
     return reason(said, *rules, Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
+
+
+def _listed(arm: Capture, keys: Container[Key], pairs: Pairs, references: References) -> int:
+    """Tokens that the scores list at a place beside the chosen one, where all these completions are scored and may have
+    a few tokens only; else 0."""
+    most = 0
+    for one, key in zip(pairs.candidate, pairs.keys, strict=True):
+        if key not in keys:
+            continue
+        top = references.lookup.score(arm.header.arm, one)
+        if top is None or len(top) != len(one.token_ids) or not arm.sampling_of(one).get("allowed_token_ids"):
+            return 0
+        most = max(most, top.ids.shape[1] - 1)
+    return most
+
+
+def _nothing_allowed_listed(count: int, listed: int, judged: Judged) -> Remarks:
+    """Scores whose lists say nothing: what a request allows stands in none of them."""
+    said = message(
+        "conclude.unjudged_lists",
+        "{count} completion differs and its scores do not say whether that is noise: the {listed} likeliest tokens, "
+        "which they list, are none that the request allows{suspects}",
+        plural="{count} completions differ and their scores do not say whether that is noise: the {listed} likeliest "
+        "tokens, which they list, are none that the requests allow{suspects}",
+        count=count,
+        listed=listed,
+        suspects=_suspicion(judged),
+    )
+    longer = [NextStep(Step.SCORE_TOP, said.id, MOST_LISTED)] if listed < MOST_LISTED else []
+    return reason(said, *longer, Step.REFERENCE)
 
 
 def _suspicion(judged: Judged) -> Message | str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from captures import TEXT, capture, completion, score, texts
+from worlds import FLAT
+from worlds.trials import ARMS, Setting, clean, judge
 
 from parity.comparator import Comparison, compare
 from parity.records import ScoreKey, Verdict
@@ -50,6 +52,16 @@ def test_what_scores_cannot_say_is_not_to_be_scored_again() -> None:
         first.setdefault(one.settles, one)
     assert {"conclude.shaped", "conclude.unjudged"} == first.keys()
     assert {(one.step, one.names) for one in first.values()} == {(Step.UNSHAPED, ("bad_words",))}
+
+
+def test_lists_without_any_token_that_is_allowed_are_to_be_longer() -> None:
+    few = Setting("few", FLAT, 16, {"max_tokens": 48}, ({"allowed_token_ids": [401, 412, 423, 434, 445, 456]},))
+    arm = next(one for one in ARMS if one.name == "cuda/seqs256")
+    (trial,) = clean(few, 5, [arm])
+    result = judge(trial).result
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {one.id for one in result.reasons} == {"conclude.unjudged_lists"}
+    assert [(one.step, one.number) for one in result.next_steps] == [(Step.SCORE_TOP, 1_000), (Step.REFERENCE, None)]
 
 
 @pytest.mark.parametrize(
