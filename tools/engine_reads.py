@@ -37,7 +37,7 @@ READS = (
         "second model runner", ("vllm/v1/worker/gpu/model_runner.py",), "GPUModelRunner",
         ("attn_groups", "device", "execute_model", "kv_cache_config", "load_model", "max_model_len", "model",
          "model_state", "prepare_attn", "prepare_inputs", "req_states", "sample", "sample_tokens", "speculative_config",
-         "vllm_config"),
+         "speculator", "vllm_config"),
         ("vllm_ascend/worker/v2/model_runner.py", "NPUModelRunner"),
     ),
     Owner(

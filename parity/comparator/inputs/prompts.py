@@ -77,9 +77,15 @@ def _without_echo(both: Prompts) -> Prompts:
     arm = both.candidate
     if not by_others(arm.header) or not arm.completions:
         return both
-    sizes = {key: size for key, size in zip(arm.completions, _echoed(arm), strict=True) if size}
-    if len(sizes) < LIKE_IT * len(arm.completions):
-        return both
+    sizes: dict[Key, int] = {}
+    others = 0
+    for key, size in zip(arm.completions, _echoed(arm), strict=True):
+        if size:
+            sizes[key] = size
+            continue
+        others += 1
+        if others > (1 - LIKE_IT) * len(arm.completions):
+            return both
     if all(_echoed(replace(both.baseline, completions=_of(both.baseline, sizes)))) and not _too_long(arm, sizes):
         return both  # both arms' outputs begin so: a model that repeats what it is asked
     cut = {key: _from(arm.completions[key], size) for key, size in sizes.items()}

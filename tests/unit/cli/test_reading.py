@@ -18,6 +18,12 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that moves its cursor, whatever the tests run on."""
+    monkeypatch.setenv("TERM", "xterm")
+
+
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     path = tmp_path / "[base].jsonl"
