@@ -141,7 +141,7 @@ def test_whatever_is_read_of_an_engine_is_in_the_contract() -> None:
 
 OF_THE_SECOND_RUNNER = {
     "second model runner": "attn_groups device execute_model kv_cache_config load_model max_model_len model "
-    "prepare_inputs req_states sample sample_tokens speculative_config vllm_config",
+    "prepare_inputs req_states sample sample_tokens speculative_config speculator vllm_config",
     "batch of the second runner": "idx_mapping input_ids logits_indices num_draft_tokens num_tokens "
     "num_tokens_after_padding positions query_start_loc query_start_loc_np req_ids",
     "requests of the second runner": "draft_tokens req_id_to_index",
