@@ -28,6 +28,11 @@ def served(header: Header) -> bool:
     return header.backend == "server" or bool(_served(header))
 
 
+def address(header: Header) -> Any:
+    """The URL that an arm's server was asked at; None where none was recorded."""
+    return object_of(_served(header).get("server")).get("url")
+
+
 def by_others(header: Header) -> bool:
     """Was this capture written by something else than a worker of parity's on an engine: for a server, or by a script
     of its reader's? Then how it writes things down is its own."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from parity.comparator.inputs.servers import address
 from parity.messages import Message, message
 from parity.records import Header, Json
 from parity.records.engine_settings import OPEN, asked_of, engine_settings, pinned_settings
@@ -93,9 +94,7 @@ def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tu
     Batches, speculation, scheduling and graphs run the same kernels in other shapes: what these differ by is small.
     """
     names = ["backend"] if baseline.backend != candidate.backend else []
-    servers = [
-        object_of(object_of(header.extra.get("served")).get("server")).get("url") for header in (baseline, candidate)
-    ]
+    servers = address(baseline), address(candidate)
     names += ["server"] if None not in servers and servers[0] != servers[1] else []
     names += [name for name in found.get("versions", ()) if name.startswith(_ENGINES)]
     names += list(found.get("precision", ()))
