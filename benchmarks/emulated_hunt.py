@@ -53,7 +53,7 @@ DRAFTS = ("--vary", "num_speculative_tokens=0,2")
 
 HUNTS: Mapping[str, Hunt] = {
     "mimo": Hunt(
-        (*CHURN, "96", *DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "20"), 313, "mimo"
+        (*CHURN, "96", *DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "10"), 313, "mimo"
     ),
     "hybrid": Hunt(
         (*CHURN, "224", *DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None

@@ -109,6 +109,7 @@ KERNELS = (
     "vllm_ascend.ops.triton.",
     "vllm.model_executor.layers.fla.ops.l2norm",
     "vllm.third_party.flash_linear_attention.ops.l2norm",
+    "vllm.v1.worker.block_table",
 )
 """Where modules begin in which `kernels.REPLACED` may replace something."""
 

@@ -1,4 +1,5 @@
-"""Torch in the place of Triton kernels, of vllm-ascend or of its vLLM, that take the interpreter seconds a layer.
+"""Torch in the place of Triton kernels, of vllm-ascend or of its vLLM, that take the interpreter seconds a layer, or
+half of a small model's step.
 
 All other kernels of the release run in the interpreter. PARITY_EMULATED_NPU_KERNELS=all leaves these there too;
 tests/emulated compares both.
@@ -6,6 +7,7 @@ tests/emulated compares both.
 
 from __future__ import annotations
 
+import functools
 import os
 import types
 from collections.abc import Callable
@@ -136,6 +138,40 @@ def clear_ssm_states(ssm_states: Tensor, has_initial_state: Tensor) -> None:
     ssm_states[~has_initial_state.reshape(-1).bool()] = 0
 
 
+def _compute_slot_mapping_kernel(
+    num_tokens: int,
+    max_num_tokens: int,
+    query_start_loc: Tensor,
+    positions: Tensor,
+    block_table: Tensor,
+    block_table_stride: int,
+    block_size: int,
+    slot_mapping: Tensor,
+    *,
+    TOTAL_CP_WORLD_SIZE: int,
+    TOTAL_CP_RANK: int,
+    CP_KV_CACHE_INTERLEAVE_SIZE: int,
+    PAD_ID: int,
+    BLOCK_SIZE: int,
+    grid: tuple[int],
+) -> None:
+    """The cache slot of each token into `slot_mapping` (max_num_tokens): its row's block by its position, and its place
+    there; PAD_ID where another rank holds it, and after the last token. One program a row and one for the rest (vLLM
+    0.23.0, `v1/worker/block_table.py`)."""
+    rows = grid[0] - 1
+    lengths = torch.diff(query_start_loc[: rows + 1]).long()
+    first, last = (int(query_start_loc[at]) for at in (0, rows))
+    row = torch.repeat_interleave(torch.arange(rows), lengths)
+    position = positions[first:last]
+    virtual, interleave = block_size * TOTAL_CP_WORLD_SIZE, CP_KV_CACHE_INTERLEAVE_SIZE
+    index, offset = position // virtual, position % virtual
+    block = block_table.flatten()[row * block_table_stride + index].long()
+    local = offset // interleave % TOTAL_CP_WORLD_SIZE == TOTAL_CP_RANK
+    place = offset // (TOTAL_CP_WORLD_SIZE * interleave) * interleave + offset % interleave
+    slot_mapping[num_tokens:max_num_tokens] = PAD_ID
+    slot_mapping[first:last] = torch.where(local, block * block_size + place, PAD_ID)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "vllm_ascend.ops.triton.fla.layernorm_guard": _layer_norm_fwd,
     "vllm_ascend.ops.triton.layernorm_gated": layer_norm_fwd_npu,
@@ -143,10 +179,21 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "vllm_ascend.ops.triton.fla.fused_qkvzba_split_reshape": fused_qkvzba_split_reshape_cat,
     "vllm_ascend.ops.triton.fla.utils": clear_ssm_states,
     "vllm_ascend.ops.triton.rope": rope_forward_triton,
+    "vllm.v1.worker.block_table": _compute_slot_mapping_kernel,
     "vllm.model_executor.layers.fla.ops.l2norm": l2norm_fwd,
     "vllm.third_party.flash_linear_attention.ops.l2norm": l2norm_fwd,  # from 0.26 on
 }
 """By module of the release, or of its vLLM: the function of the same name there."""
+
+
+class Launched:
+    """A kernel that is called with its grid: `kernel[grid](…)`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        return functools.partial(self.function, grid=grid)
 
 
 def replace(module: types.ModuleType) -> None:
@@ -163,5 +210,6 @@ def replace(module: types.ModuleType) -> None:
         CALLS[f"torch.{module.__name__}.{name}"] += 1
         return function(*args, **kwargs)
 
-    counted.interpreted = original  # type: ignore[attr-defined]
-    setattr(module, name, counted)
+    standing: Any = Launched(counted) if hasattr(original, "__getitem__") else counted
+    standing.interpreted = original
+    setattr(module, name, standing)

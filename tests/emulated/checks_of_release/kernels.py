@@ -16,6 +16,7 @@ import triton.language as tl
 from parity_emulated_npu.operators import CALLS
 from triton.runtime import interpreter
 from vllm.model_executor.layers.fla.ops import l2norm
+from vllm.v1.worker import block_table
 from vllm_ascend.ops.triton import layernorm_gated, rope
 from vllm_ascend.ops.triton.fla import fused_qkvzba_split_reshape, layernorm_guard, utils
 from vllm_ascend.ops.triton.triton_utils import init_device_properties_triton
@@ -85,6 +86,25 @@ def check_states_of_new_rows_are_cleared() -> None:
     assert torch.equal(once, again)
     assert bool(once[0].any())
     assert not bool(once[1].any())
+
+
+def check_slots_of_tokens() -> None:
+    """Rows of no token, of one, and across blocks; one rank and the second of two, which holds every other pair."""
+    lengths, begins = torch.tensor([3, 0, 1, 9, 5]), torch.tensor([6, 0, 30, 2, 1])
+    starts = torch.cat((torch.zeros(1, dtype=torch.long), lengths.cumsum(0))).int()
+    tokens, most = int(starts[-1]), 40
+    positions = torch.cat([torch.arange(begin, begin + n) for begin, n in zip(begins, lengths, strict=True)])
+    table = torch.randperm(8 * 16).int().view(8, 16)
+    for world, rank, interleave in ((1, 0, 1), (2, 1, 2)):
+        slots, wanted = (torch.full((most,), 7) for _ in range(2))
+        kernel = block_table._compute_slot_mapping_kernel
+        for launch, into in ((kernel, slots), (kernel.interpreted, wanted)):
+            launch[(len(lengths) + 1,)](
+                tokens, most, starts, positions, table, table.stride(0), 4, into, TOTAL_CP_WORLD_SIZE=world,
+                TOTAL_CP_RANK=rank, CP_KV_CACHE_INTERLEAVE_SIZE=interleave, PAD_ID=-1, BLOCK_SIZE=16,
+            )  # fmt: skip
+        assert torch.equal(slots, wanted)
+        assert slots[0] != -1 if world == 1 else (slots[:tokens] == -1).any()
 
 
 @triton.jit
