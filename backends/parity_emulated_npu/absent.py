@@ -16,13 +16,20 @@ class _Nothing(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return nothing(f"{cls.__name__}.{name}")
+        return named(name, cls.__name__)
 
     def __iter__(cls) -> Any:
         return iter(())
 
     def __int__(cls) -> int:
         return 0
+
+
+def named(name: str, home: str) -> Any:
+    """What `home.name` is: an operator's stand-in, or one that raises; nothing for any other name."""
+    from parity_emulated_npu.operators import is_operator, operator_of
+
+    return operator_of(name, home) if is_operator(name) else nothing(f"{home}.{name}")
 
 
 def nothing(path: str) -> Any:
@@ -73,6 +80,4 @@ class AbsentOperators(Absent):
     """`torch_npu` and its kin: names of operators lead to the stand-ins, or to one that raises."""
 
     def value_of(self, name: str) -> Any:
-        from parity_emulated_npu.operators import is_operator, operator_of
-
-        return operator_of(name, self.__name__) if is_operator(name) else super().value_of(name)
+        return named(name, self.__name__)

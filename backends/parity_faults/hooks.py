@@ -154,6 +154,11 @@ def wrap_engine() -> bool:
     if STATE.wrapped:
         return False
     STATE.wrapped = True
+    from vllm.platforms import current_platform
+
+    # vllm-ascend puts its own classes in vLLM's modules here; what has imported the old ones before keeps them (0.18.0:
+    # `spec_manager_map` then lacks `AscendMLAAttentionSpec`).
+    current_platform.pre_register_and_update()
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 

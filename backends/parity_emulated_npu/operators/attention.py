@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity_emulated_npu.operators.registry import operator, refuse, unused
+from parity_emulated_npu.operators.registry import only, operator, refuse, unused
 
 CAUSAL_RIGHT = 3
 """`sparse_mode`: causal, aligned at the right end."""
@@ -260,6 +260,55 @@ def _npu_paged_attention(
         block_size=key_cache.shape[1],
     )  # fmt: skip
     out.copy_(made.view(out.shape))
+
+
+@operator
+def npu_ring_mla(
+    q_nope: Tensor,
+    q_rope: Tensor,
+    k_nope: Tensor,
+    k_rope: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    seqlen: Tensor,
+    head_num: int,
+    kv_head_num: int,
+    pre_out: Tensor | None = None,
+    prev_lse: Tensor | None = None,
+    qk_scale: float = 1.0,
+    kernel_type: str = "kernel_type_high_precision",
+    mask_type: str = "mask_type_triu",
+    input_layout: str = "type_bsnd",
+    calc_type: str = "calc_type_default",
+    *,
+    output: Tensor,
+    softmax_lse: Tensor,
+) -> None:
+    """One ring of MLA's prefill: tokens of all sequences one after the other, (tokens, heads, …). `seqlen`: lengths of
+    queries and keys alike, or both (2, sequences). The first ring begins; a further one is put together with `pre_out`
+    and `prev_lse`. Into `output` (tokens, heads, dv) and `softmax_lse` (heads, tokens). A sequence without keys keeps
+    what it has: op-plugin's golden has zeros there, with which vllm-ascend 0.18.0 would lose rows without context."""
+    name = "npu_ring_mla"
+    only(name, input_layout=(input_layout, "type_bsnd"), kernel_type=(kernel_type, "kernel_type_high_precision"))
+    if mask_type not in ("mask_type_triu", "no_mask") or calc_type not in ("calc_type_first_ring", "calc_type_default"):
+        raise refuse(name, f"mask_type={mask_type!r}, calc_type={calc_type!r}")
+    only(name, heads=((head_num, kv_head_num), (q_nope.shape[1], k_nope.shape[1])))
+    lengths = seqlen.long()
+    queries, keys = (
+        list(itertools.accumulate(_numbers(one))) for one in (lengths if lengths.dim() == 2 else [lengths] * 2)
+    )
+    ends = _ends(name, queries, q_nope.shape[0])
+    q, k = torch.cat((q_nope, q_rope), -1), torch.cat((k_nope, k_rope), -1)
+    causal = Mask(causal=mask_type == "mask_type_triu")
+    made, sums = _all(q, ends, _plain(k, value, keys), qk_scale, causal, value.shape[-1])
+    if calc_type == "calc_type_default":
+        if pre_out is None or prev_lse is None:
+            raise refuse(name, "a further ring without the ones before")
+        made, sums = npu_attention_update(
+            (prev_lse.T.flatten(), sums.flatten()), (pre_out.flatten(0, 1), made.flatten(0, 1)), 0
+        )
+    output.copy_(made.view(output.shape))
+    softmax_lse.copy_(sums.view(q.shape[0], head_num).T)
 
 
 @operator

@@ -128,6 +128,32 @@ def check_parts_put_together_are_attention_over_all_keys() -> None:
     torch.testing.assert_close(lse.view_as(sums), sums)
 
 
+def check_rings_of_mla_are_attention_over_context_and_prompt() -> None:
+    """A first ring over the prompts' own tokens, a second over what stands before the first of them."""
+    queries, context = [3, 2], [4, 0]
+    q, k, v = batch(queries, [n + before for n, before in zip(queries, context, strict=True)], width=5)
+    whole = [
+        naive(one, keys, values, 0.4, lambda i, j, before=before: j <= i + before)
+        for one, keys, values, before in zip(q, k, v, context, strict=True)
+    ]
+    out, lse = torch.full((5, HEADS, 5), float("nan")), torch.full((HEADS, 5), float("nan"))
+    parts_of_keys, parts_of_values = (
+        [part.split((before, part.shape[0] - before)) for part, before in zip(rows, context, strict=True)]
+        for rows in (k, v)
+    )
+    for ring, lengths in ((1, torch.tensor(queries)), (0, torch.tensor([queries, context]))):
+        keys, values = (torch.cat([part[ring] for part in parts]) for parts in (parts_of_keys, parts_of_values))
+        attention.npu_ring_mla(
+            q_nope=torch.cat(q)[..., :6], q_rope=torch.cat(q)[..., 6:], k_nope=keys[..., :6], k_rope=keys[..., 6:],
+            value=values, mask=None, seqlen=lengths, head_num=HEADS, kv_head_num=KEY_HEADS, qk_scale=0.4,
+            pre_out=None if ring else out, prev_lse=None if ring else lse,
+            mask_type="mask_type_triu" if ring else "no_mask",
+            calc_type="calc_type_first_ring" if ring else "calc_type_default", output=out, softmax_lse=lse,
+        )  # fmt: skip
+    torch.testing.assert_close(out, torch.cat([made for made, _ in whole]))
+    torch.testing.assert_close(lse, torch.cat([sums for _, sums in whole]).T)
+
+
 def check_paged_attention_of_one_token_a_row() -> None:
     lengths = [5, 2]
     q, k, v = batch([1, 1], lengths)

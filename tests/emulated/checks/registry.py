@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from parity_emulated_npu import schemas
-from parity_emulated_npu.operators import CALLS, NotEmulated, is_operator, operator_of
+from parity_emulated_npu.absent import AbsentOperators
+from parity_emulated_npu.operators import CALLS, NotEmulated, cache, is_operator, operator_of
 
 
 def said_by(call) -> str:
@@ -22,6 +23,13 @@ def check_an_operator_that_is_missing_names_itself_its_arguments_and_its_caller(
     assert "tests/emulated" in said
     assert "torch.float32[2, 3]" in said
     assert "scale=1" in said
+
+
+def check_so_does_one_in_a_namespace_of_its_own() -> None:
+    torch_npu = AbsentOperators("torch_npu")
+    assert "torch_npu.atb.npu_not_written_yet has no stand-in" in said_by(lambda: torch_npu.atb.npu_not_written_yet(1))
+    assert torch_npu.atb.npu_paged_cache_load.__wrapped__ is cache.npu_paged_cache_load
+    assert torch_npu.profiler.profile(1) is not None
 
 
 def check_an_unknown_argument_is_named() -> None:

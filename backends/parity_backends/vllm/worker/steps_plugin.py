@@ -38,24 +38,33 @@ def install() -> None:
     if not folder or INSTALLED:
         return
     INSTALLED.append(os.getpid())
-    from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    make, init_device = Scheduler.__init__, WorkerWrapperBase.init_device
-
-    def make_and_remember(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        SCHEDULERS.append(self)
+    init_device = WorkerWrapperBase.init_device
 
     def init_device_then_wait(self: Any) -> Any:
         made = init_device(self)
         rank = int(getattr(self.worker, "rank", 0) or 0)
         if rank == 0:
+            remember_schedulers()
             record_from_first_step(self.worker.model_runner, folder)
         return made
 
-    Scheduler.__init__ = make_and_remember
     WorkerWrapperBase.init_device = init_device_then_wait
+
+
+def remember_schedulers() -> None:
+    """Those that this process makes. Not before the device: vllm-ascend 0.18.0 changes classes of vLLM until then, and
+    a scheduler's modules that were imported earlier keep the old ones."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    make = Scheduler.__init__
+
+    def make_and_remember(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        SCHEDULERS.append(self)
+
+    Scheduler.__init__ = make_and_remember
 
 
 def record_from_first_step(runner: Any, folder: str) -> None:
