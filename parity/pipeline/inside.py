@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps, steps_path
+from parity.capture.steps import RowSteps, StepRequest, StepsStopped, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
 from parity.explain.drafted import Drafted, drafted
 from parity.explain.invariants import INVARIANTS, invariants_of
@@ -43,6 +43,8 @@ class Inside:
     summaries: tuple[StepsSummary, ...] = ()
     unrecorded: Message | None = None
     """Why the engine could not be recorded, where it was asked for."""
+    stopped: tuple[StepsStopped, ...] = ()
+    """Where the recorder gave up, and why."""
     drafted: tuple[Drafted, ...] = ()
     """What was drafted for each completion."""
 
@@ -100,6 +102,7 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
         tuple(check(one, prompts, held_to) for one in named if one.header.kept == RING),
         tuple(one.summary for one in named if one.summary is not None),
         None if why is None else words_heard(why),
+        tuple(one.stopped for one in named if one.stopped is not None),
         tuple(drafts for one in named for drafts in drafted(one)),
     )
 
@@ -137,6 +140,7 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         for arm, one in arms
         if one.unrecorded
     ]
+    notes += [_gave_up(arm, one, stop) for arm, one in arms for stop in one.stopped]
     if baseline.broken:
         reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
     if findings or any(one.broken for one in candidate.summaries):
@@ -156,6 +160,17 @@ def _worse(verdict: Verdict, candidate_broke: bool, baseline_broke: bool) -> Ver
     if candidate_broke:
         return Verdict.DIVERGED
     return Verdict.INCONCLUSIVE if baseline_broke and verdict is Verdict.PASS else verdict
+
+
+def _gave_up(arm: str, inside: Inside, stop: StepsStopped) -> Message:
+    return message(
+        "inside.stopped",
+        "{arm}: the recorder gave up at step {step} ({why}); {row_steps} row-steps of the arm were kept",
+        arm=arm,
+        step=stop.step,
+        why=stop.why,
+        row_steps=inside.row_steps,
+    )
 
 
 def _broken(inside: Inside) -> Message:

@@ -415,3 +415,16 @@ def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType, 
 def test_an_engine_that_cannot_be_recorded_says_why(worker: ModuleType, llm: Any, why: str) -> None:
     with pytest.raises(worker.Unrecordable, match=why):
         worker.recorder_of(llm, print, "cpu/mtp", lambda name: None)
+
+
+def test_sequence_lengths_are_those_of_all_rows_or_none(worker: ModuleType) -> None:
+    """vllm-ascend's MLA leaves those of the decoding rows in its metadata, and all in the prompts' part."""
+    whole, decodes = (SimpleNamespace(is_cpu=True, numpy=lambda n=n: np.array([9, 4, 30][:n])) for n in (3, 2))
+    for given, found in (
+        (SimpleNamespace(seq_lens=whole), whole),
+        (SimpleNamespace(seq_lens=decodes, prefill=SimpleNamespace(seq_lens=whole)), whole),
+        (SimpleNamespace(seq_lens=decodes, prefill=None), None),
+        (SimpleNamespace(seq_lens=None), None),
+    ):
+        got = worker.sequence_lengths(given, 3)
+        assert (None if got is None else got.tolist()) == (None if found is None else found.numpy().tolist())

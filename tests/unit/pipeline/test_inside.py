@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from step_world import World, changed, steps_lines
 
 from parity.capture import write_capture
-from parity.capture.steps import RowSteps, steps_path
+from parity.capture.steps import RowSteps, StepsStopped, steps_path
 from parity.cli.main import cli
 from parity.comparator import compare
 from parity.pipeline.added import with_findings
@@ -94,6 +94,16 @@ def test_a_clean_recording_says_its_bound_whatever_the_verdict(verdict: Verdict)
     (said,) = [one for one in (*found.reasons, *found.notes) if one.id == "inside.clean"]
     assert f"{3 / (2 * len(steps)):.2g}" in str(said)
     assert (said in found.reasons) == (verdict is Verdict.PASS)
+
+
+def test_a_recorder_that_gave_up_is_no_silence() -> None:
+    steps = WORLD.recorded()
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    gave_up = replace(steps, stopped=StepsStopped(step=7, why="ValueError: shapes (3,) (4,)"))
+    found = with_steps(compare(base, mtp), look_inside(base, (steps,)), look_inside(mtp, (gave_up,)))
+    (said,) = [one for one in found.notes if one.id == "inside.stopped"]
+    assert said.parameters["arm"] == "cpu/mtp"
+    assert f"step 7 (ValueError: shapes (3,) (4,)); {len(steps)} row-steps" in str(said)
 
 
 @pytest.mark.parametrize("beside", [True, False])

@@ -133,7 +133,7 @@ class FirstRunner(Recorder):
             self._states_found(sight, group, found["state"])
         elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
             self.kinds[group] = "attention"
-            found["sequence_length"] = copied(given, "seq_lens", count)
+            self.lengths(sight, group, given)
             if self._table(group).block_size == self.sizes[group]:
                 found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
             if self.with_states:

@@ -40,6 +40,19 @@ def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
     return None if tensor is None else host_copy(tensor, stop)
 
 
+def sequence_lengths(given: Any, rows: int) -> Any:
+    """Of all rows, from an attention's metadata; None where it has not all.
+
+    vllm-ascend's MLA keeps there those of the decoding rows alone once it has made their part, and all in `prefill`
+    (0.18.0 to 0.26.0rc1, attention/mla_v1.py, `build`).
+    """
+    for owner in (given, getattr(given, "prefill", None)):
+        found = copied(owner, "seq_lens", rows)
+        if found is not None and len(found) == rows:
+            return found
+    return None
+
+
 STATE_MASKS = ("spec_sequence_masks_cpu", "spec_sequence_masks")
 """Where a gated delta net's metadata says which rows speculate: on the host from vLLM 0.31.0 on, else on the device."""
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional
 from parity.capture.step_table import COLUMN_BY_NAME, STEPS_SCHEMA, split_name
 from parity_backends.worker.sentences import Sentence, message
 
-from .host_copies import block_size
+from .host_copies import block_size, sequence_lengths
 from .step_blocks import StepBlocks, Write
 from .step_requests import Named, Said, said_in
 from .step_sight import Sight, held
@@ -185,6 +185,14 @@ class Recorder:
 
     def not_seen(self, name: str, group: int, why: Sentence) -> None:
         self.unseen.setdefault("%s/%d" % (name, group), why)
+
+    def lengths(self, sight: Sight, group: int, given: Any) -> None:
+        """The sequence lengths that an attention group was given."""
+        found = sequence_lengths(given, len(sight.names))
+        if found is None:
+            self.not_seen("sequence_length", group, message("unseen.lengths", "sequence lengths of some rows alone"))
+        else:
+            sight.groups[group]["sequence_length"] = found
 
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:

@@ -163,7 +163,7 @@ class SecondRunner(Recorder):
             found["state"] = state_readings(given)
         elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
             self.kinds[group] = "attention"
-            found["sequence_length"] = copied(given, "seq_lens", len(sight.names))
+            self.lengths(sight, group, given)
             found["slots"] = copied(given, "slot_mapping", len(sight.arrays["input_ids"]))
             found["size"] = self.sizes[group]
         else:
