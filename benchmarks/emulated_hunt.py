@@ -1,11 +1,11 @@
 """A long hunt on the emulated NPU, in pieces: heavy churn over settings that do not cancel each other.
 
-    .venv/bin/python benchmarks/emulated_hunt.py mimo|hybrid [--rounds N] [--minutes 6] [--at build/emulated-hunt]
+    .venv/bin/python benchmarks/emulated_hunt.py mimo|mla|hybrid [--rounds N] [--minutes 6] [--at build/emulated-hunt]
 
 64 requests a round, of which half begin with more than two blocks of tokens that others have, and most end near the
 end of a block, so that their completions need one more; 4 to 16 tokens each; requests arrive between steps and are
 aborted; so few blocks that requests are preempted, so small a token budget that prompts come in pieces. Arms: without
-speculation and with it, with prefix caching and (mimo) without. Each piece ends after `--minutes` (0: when the run is
+speculation and with it, with prefix caching and (mimo, mla) without. Each piece ends after `--minutes` (0: when the run is
 over) by an interruption, and the same command goes on; when the run is over, its verdict is in its log beside it.
 `--rounds` of the first piece counts. The last line says how many completions there are.
 """
@@ -51,10 +51,11 @@ CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens")
 
 DRAFTS = ("--vary", "num_speculative_tokens=0,2")
 
+CACHED = ("--vary", "enable_prefix_caching=true,false", "--kv-blocks", "10")
+
 HUNTS: Mapping[str, Hunt] = {
-    "mimo": Hunt(
-        (*CHURN, "96", *DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "10"), 313, "mimo"
-    ),
+    "mimo": Hunt((*CHURN, "96", *DRAFTS, *CACHED), 313, "mimo"),
+    "mla": Hunt((*CHURN, "96", *DRAFTS, *CACHED, "--engine", "dtype=float32", "--record"), 16, "deepseek_v3"),
     "hybrid": Hunt(
         (*CHURN, "224", *DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None
     ),
