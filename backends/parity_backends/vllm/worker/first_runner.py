@@ -126,7 +126,7 @@ class FirstRunner(Recorder):
         self._tables(sight)
 
     def _group(self, sight: Sight, group: int, given: Any, total: int) -> None:
-        found, count = sight.groups[group], len(sight.names)
+        found = sight.groups[group]
         if is_of_state(given):
             self.kinds[group] = "state"
             found["state"] = state_readings(given)
