@@ -6,7 +6,7 @@
 end of a block, so that their completions need one more; 4 to 16 tokens each; requests arrive between steps and are
 aborted; so few blocks that requests are preempted, so small a token budget that prompts come in pieces. Arms: without
 speculation and with it, with prefix caching and (mimo, mla) without. Each piece ends after `--minutes` (0: when the
-run is over) by an interruption, and the same command goes on; when the run is over, its verdict is in its log beside it.
+run is over) by an interruption, and the same command goes on; then the verdict is in its log beside it.
 `--rounds` of the first piece counts. The last line says how many completions there are.
 """
 
