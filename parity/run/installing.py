@@ -14,6 +14,8 @@ from parity.errors import BackendError
 from parity.messages import Message, Say, message
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
+NOT_PASSED_ON = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"})
+"""The last is set in many containers; what an import has compiled would not be there for the first engine's start."""
 _TICK_SECONDS = 10.0
 _TAIL_LINES = 15
 
@@ -23,7 +25,7 @@ def run_logged(command: Sequence[str], log: Path, say: Say, doing: Message, spec
 
     Raises BackendError with the end of the output; `special_index`: the package index that its advice names.
     """
-    env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    env = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     latest: list[Message | str] = [doing]
     began = said = time.monotonic()

@@ -223,6 +223,17 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert "PARITY_HOME" in str(caught.value.hint)
 
 
+def test_what_is_imported_at_the_end_stays_compiled(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a container that forbids it to all: the first engine's start would compile it all again."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    spec = replace(SPEC, overlay=(("brought/__init__.py", ""),), verify="import brought")
+    made = EngineEnv(spec, tmp_path / "envs")
+    assert made.create(say=lambda line: None)
+    assert list(made.root.glob("lib/python*/site-packages/brought/__pycache__/*.pyc"))
+
+
 def test_files_that_parity_brings_along_are_written_anew_alone(tmp_path: Path, wheels: Path) -> None:
     base = tmp_path / "envs"
     first = replace(SPEC, overlay=(("brought/__init__.py", "word = 'first'\n"),), verify="import brought")
