@@ -42,7 +42,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
     if not judged.doubtful:
         return Remarks()
-    key, (position, gap) = max(judged.doubtful.items(), key=lambda item: item[1][1])
+    key, worst = max(judged.doubtful.items(), key=lambda item: item[1].gap)
     what = message(
         "conclude.doubtful",
         "{count} completion has a token or two a little beyond the tolerance and nothing else wrong (the widest gap: "
@@ -50,11 +50,18 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         plural="{count} completions have a token or two a little beyond the tolerance and nothing else wrong (the "
         "widest gap: {gap:.3f} nats, {completion} at {position})",
         count=len(judged.doubtful),
-        gap=gap,
+        gap=worst.gap,
         completion=str(key),
-        position=position,
+        position=worst.position,
     )
-    if floor is not None and gap > noise_shown(floor, tolerance):
+    if any(one.silent for one in judged.doubtful.values()):
+        said = message(
+            "conclude.doubtful_silent",
+            "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",
+            what=what,
+        )
+        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
+    if floor is not None and worst.gap > noise_shown(floor, tolerance):
         said = message(
             "conclude.doubtful_far",
             "{what}; its engine's own logprob says that its logits moved there, as another expert at a near-tie of a "

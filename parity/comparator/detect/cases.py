@@ -53,6 +53,15 @@ class Setup(Struct, frozen=True):
         return self.inputs.arms
 
 
+class InDoubt(Struct, frozen=True):
+    """A token or two little beyond the tolerance, the worst of them: position, nats below the best."""
+
+    position: int
+    gap: float
+    silent: bool = False
+    """Left open because nobody recorded the engine's own logprob of it."""
+
+
 class Case(Struct, frozen=True):
     """One pair with equal prompts, and what is known of it so far."""
 
@@ -86,8 +95,8 @@ class Case(Struct, frozen=True):
     """The baseline alone broke a rule of the request: how it ends and what it says are no measure."""
     baseline_end: Message | None = None
     """Why it is the baseline's end that cannot be right."""
-    doubtful: tuple[int, float] | None = None
-    """Position and gap of the worst of a few tokens little beyond the tolerance, where there is nothing else."""
+    doubtful: InDoubt | None = None
+    """Where there is nothing else."""
 
     @property
     def is_identical(self) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.detect import findings, stops
-from parity.comparator.detect.cases import Case, Setup
+from parity.comparator.detect.cases import Case, InDoubt, Setup
 from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
@@ -47,8 +47,8 @@ class Judged(Struct, frozen=True):
     """Completions of which nothing is known from this position on."""
     suspects: dict[Key, Event] = field(default_factory=dict)
     """What unjudged completions look like."""
-    doubtful: dict[Key, tuple[int, float]] = field(default_factory=dict)
-    """Completions with nothing wrong but a token or two little beyond the tolerance: position and gap of the worst."""
+    doubtful: dict[Key, InDoubt] = field(default_factory=dict)
+    """Completions with nothing wrong but a token or two little beyond the tolerance."""
     excused: float = 0.0
     """Nats below the best up to which a lone token does not count as a fault."""
     contradicted: list[Key] = field(default_factory=list)

@@ -88,7 +88,9 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     loose = [
         (n, at)
         for n, case in enumerate(cases)
-        if case.from_scores and not _is_doubtful(case, setup)
+        # One token little beyond the tolerance proves no other text: those of two requests may come together, and from
+        # there on each says what the other does.
+        if case.from_scores and not is_doubtful(case, setup)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch is not Stretch.NONE and not _is_own(event, case)
     ]
@@ -129,12 +131,6 @@ def _is_own(event: Event, case: Case) -> bool:
     if event.kind.row.stretch is not Stretch.COPY or begin < 0:
         return False
     return np.array_equal(case.a.token_ids[begin : begin + len(rest)], rest)
-
-
-def _is_doubtful(case: Case, setup: Setup) -> bool:
-    """One token little beyond the tolerance proves no other text: those of two requests may come together, and from
-    there on each says what the other does."""
-    return case.gaps is not None and bool(case.events) and is_doubtful(case.b, case.events, case.gaps, setup)
 
 
 def _is_short(case: Case, setup: Setup) -> bool:

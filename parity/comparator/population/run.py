@@ -217,6 +217,6 @@ def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolera
 def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:
     """The first of them, for the statistics."""
     return tuple(
-        Doubtful(request=key.request, round=key.round, sample=key.sample, position=position, gap=round(gap, 4))
-        for key, (position, gap) in list(judged.doubtful.items())[:SHOWN]
+        Doubtful(request=key.request, round=key.round, sample=key.sample, position=one.position, gap=round(one.gap, 4))
+        for key, one in list(judged.doubtful.items())[:SHOWN]
     )

@@ -45,6 +45,12 @@ whose largest gap was 0.09 to 0.28 (of up to 65,536 tokens)."""
 BELIEVED_SHARE = 0.25
 """Of such a token's gap, that its own logprob must lie above the score: 0.4 and more for those four."""
 
+ALONE_RATE = 1e-6
+"""Share of clean tokens that lie beyond the tolerance, and no more than FAR_DOUBT times as far: those four."""
+
+ALONE_CHANCE = 1e-3
+"""Of a clean run to have more completions with such a token than are left open where nobody recorded a logprob."""
+
 
 class Doubt(Struct, frozen=True):
     """A few tokens little beyond the tolerance, and nothing else wrong: how far, and how many."""
@@ -71,6 +77,16 @@ class Doubt(Struct, frozen=True):
             limit = max(limit, self.far)
         return float(gaps.max()) <= limit and int((gaps > self.free).sum()) <= self._most(length)
 
+    def covers_silent(self, gaps: FloatArray, residuals: FloatArray) -> bool:
+        """Is this one token of which the engine recorded no logprob, and no farther than one that it had seen as
+        likelier might be? A run may have as many as `silent_rows`."""
+        return len(gaps) == 1 and bool(np.isnan(residuals).all()) and float(gaps[0]) <= self.far
+
+    @staticmethod
+    def silent_rows(tokens: int) -> int:
+        """Completions with such a token that a clean run of so many tokens stays within; one at least."""
+        return max(1, _most_by_chance(tokens * ALONE_RATE, ALONE_CHANCE, tokens))
+
     @property
     def lone(self) -> float:
         """Nats below the best up to which one token alone does not count as a fault."""
@@ -78,14 +94,18 @@ class Doubt(Struct, frozen=True):
 
     def _most(self, length: int) -> int:
         """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
-        expected = length * self.share
-        most, chance = 0, math.exp(-expected)
-        left = 1.0 - chance  # of more than `most`, Poisson
-        while left > 1e-4 and most < length:
-            most += 1
-            chance *= expected / most
-            left -= chance
-        return max(DOUBTFUL_TOKENS, most)
+        return max(DOUBTFUL_TOKENS, _most_by_chance(length * self.share, 1e-4, length))
+
+
+def _most_by_chance(expected: float, alpha: float, limit: int) -> int:
+    """The count that a Poisson variable exceeds with a chance of `alpha` at most; no more than `limit`."""
+    most, chance = 0, math.exp(-expected)
+    left = 1.0 - chance  # of more than `most`
+    while left > alpha and most < limit:
+        most += 1
+        chance *= expected / most
+        left -= chance
+    return most
 
 
 def in_force(options: CompareOptions, floor: Floor | None) -> float:
