@@ -1,14 +1,17 @@
-"""Stretches of drawn completions that no sampler draws, by what they were drawn from."""
+"""What no sampler draws: unlikely stretches of drawn completions, and chunks said twice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from parity.comparator.detect import stops, trials
 from parity.comparator.detect.draws import Draws
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.structure import GARBLED_TOKENS
-from parity.comparator.reference import surprisal
+from parity.comparator.reference import copies, surprisal
+from parity.comparator.reference.temperature import Cut
 from parity.messages import message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import EndEvidence
@@ -17,27 +20,60 @@ FEW_ODD, HALF_AS_MANY = 2, 0.5
 """Completions of the baseline with stretches that no sampler draws, and their number by that of the candidate's, from
 which on neither arm is judged by such stretches."""
 
+SEAM = 2
+"""Tokens before and after a copy that may look odd because of it."""
+
 
 def unlikely(b: Completion, draws: Draws) -> list[Event]:
     """Stretches that the distribution does not explain."""
     top = draws.distribution(b)
     if top is None:
         return []
+    stretches, copy = _odd(b, top, draws)
+    events = [_event(b, one, draws.rules) for one in stretches if copy is None or not _is_seam(one, copy)]
+    events += [_copied(copy)] if copy else []
     by = draws.judged_by(b)
-    return [_event(b, stretch, draws.rules).but(judged_by=by) for stretch in _stretches(b, top, draws)]
+    return [one.but(judged_by=by) for one in sorted(events, key=lambda one: one.position)]
 
 
 def unlikely_too(count: int, known: Mapping[Key, TopLogprobs], draws: Draws) -> list[Key]:
     """The baseline's own completions with tokens that no sampler draws; [] where they are few beside those of the
     candidate, `count`. Where both arms show it, the reference does not say what they were drawn from."""
     drawn = (one for one in draws.baseline if one.key in known and not draws.reference.shaping(one).unknown)
-    odd = [one.key for one in drawn if _stretches(one, known[one.key], draws)]
+    odd = [one.key for one in drawn if any(_odd(one, known[one.key], draws))]
     return odd if len(odd) >= max(FEW_ODD, count * HALF_AS_MANY) else []
 
 
-def _stretches(b: Completion, top: TopLogprobs, draws: Draws) -> list[surprisal.Unlikely]:
+def _is_seam(stretch: surprisal.Unlikely, copy: copies.Copied) -> bool:
+    """Is the stretch no more than where the copy begins or ends?"""
+    first, end = copy.position - SEAM, copy.position + copy.length + SEAM
+    inside = first <= stretch.position and stretch.position + stretch.length <= end
+    return inside and stretch.length <= copy.length + SEAM
+
+
+def _copied(copy: copies.Copied) -> Event:
+    source = copy.position - copy.length
+    why = message(
+        "duplication.unlikely",
+        "the {count} tokens from position {source} are emitted again, which the reference holds for next to impossible",
+        count=copy.length,
+        source=source,
+    )
+    place = {"source_start": source, "source_end": copy.position, "p_value": copy.p_value}
+    return tokens_event(Kind.DUPLICATION, copy.position, copy.length, why, **place)
+
+
+def _odd(b: Completion, top: TopLogprobs, draws: Draws) -> tuple[list[surprisal.Unlikely], copies.Copied | None]:
+    """Unlikely stretches, and a chunk that stands twice."""
     logs, slack = draws.tail_logs(b, top)
-    return surprisal.find_unlikely(logs, draws.windows, draws.alpha, slack)
+    chances = logs
+    if draws.reference.shaping(b).none:
+        cut = Cut.of(draws.candidate.sampling_of(b))
+        chances = np.fmin(logs, copies.chance_logs(top, b.token_ids, draws.temperature_of(b), cut))
+    return (
+        surprisal.find_unlikely(logs, draws.windows, draws.alpha, slack),
+        copies.find_copy(b.token_ids, chances, draws.candidate.tokens.total, draws.alpha, slack),
+    )
 
 
 def _event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -> Event:
@@ -57,5 +93,5 @@ def _event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -
 def random_tokens_seen(drawn: Sequence[Completion], draws: Draws) -> float:
     """The share of completions in which random tokens would be found (`trials.random_tokens_seen`)."""
     return trials.random_tokens_seen(
-        drawn, draws.distribution, lambda one, top: bool(_stretches(one, top, draws)), draws.vocab_size
+        drawn, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size
     )
