@@ -59,6 +59,14 @@ _RULES: tuple[Mapping[str, Any], ...] = (
     {"max_tokens": 17},
     {},
 )
+_RAISED: tuple[Mapping[str, Any], ...] = (
+    {"repetition_penalty": 0.9},
+    {"repetition_penalty": 0.8, "presence_penalty": 0.5},
+    {"presence_penalty": -0.5},
+    {"repetition_penalty": 1.2},
+    {},
+)
+_CUTS: tuple[Mapping[str, Any], ...] = ({"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05}, {"temperature": 0.7})
 _DRAWS: tuple[Mapping[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.3},
@@ -97,6 +105,10 @@ SETTINGS = (
     Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
     Setting("penalties, lists and no scores", FLAT, 128, {"max_tokens": 128}, _PENALISED, scored="none", logprobs=5),
     Setting("one token throughout", FLAT, 64, {"max_tokens": 96, "logit_bias": {"7": 100.0}}),
+    Setting("penalties below one, no own logprobs", FLAT, 160, {"max_tokens": 128}, _RAISED, logprobs=None),
+    Setting(
+        "drawn, cut off, no own logprobs", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}, _CUTS, logprobs=None
+    ),
     Setting("four tokens, lists and no scores", FLAT, 1024, {"max_tokens": 4}, scored="none", logprobs=5),
 )
 
@@ -217,11 +229,16 @@ class Faulty:
         name = (repr((sorted(fault.rules.items()), fault.own, fault.rounds)), number)
         if name not in self._bases:
             asked = self._asked(fault, number)
-            self._bases[name] = self.world.run(asked, BASE, **self._sampling(fault)).capture
+            before = self._before(number)
+            self._bases[name] = self.world.run(asked, BASE, before=before, **self._sampling(fault)).capture
         return self._bases[name]
 
     def _sampling(self, fault: Fault) -> dict[str, Any]:
         return {"max_tokens": self.max_tokens, "logprobs": self.logprobs, "rounds": fault.rounds, **fault.rules}
+
+    def _before(self, number: int) -> int:
+        """Requests of the blocks before it."""
+        return self.first << (number - 1) if number else 0
 
     def _asked(self, fault: Fault, number: int) -> Any:
         count = self.first << max(0, number - 1)
@@ -231,7 +248,8 @@ class Faulty:
         name = (fault.name, fault.size, number)
         if name not in self._made:
             asked = self._asked(fault, number)
-            made = self.world.run(asked, arm, fault=fault, fault_seed=number, **self._sampling(fault))
+            same = {"before": self._before(number), **self._sampling(fault)}
+            made = self.world.run(asked, arm, fault=fault, fault_seed=number, **same)
             scores = self.world.score(self._base(fault, number), made.capture, known=self._known)
             self._made[name] = made.capture, made.truth, scores
         return self._made[name]

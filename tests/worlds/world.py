@@ -133,12 +133,14 @@ class World:
         fault: Fault | None = None,
         fault_seed: int = 0,
         logprobs: int | None = 0,
+        before: int = 0,
         **sampling: Any,
     ) -> Made:
-        """The arm's capture. `logprobs`: how many of its own the engine lists beside the chosen token's, None: none.
-        Of `sampling`, `one_noise`: all requests draw by the same numbers, the likeliest token first."""
+        """The arm's capture. `before`: requests of other calls, whose random numbers these do not draw by. `logprobs`:
+        how many of its own the engine lists beside the chosen token's, None: none. Of `sampling`, `one_noise`: all
+        requests draw by the same numbers, the likeliest token first."""
         rules = {"temperature": 0.0, "max_tokens": 64, "n": 1, **sampling, **(fault.rules if fault else {})}
-        keys, rows = self._rows(asked, arm, rounds, rules)
+        keys, rows = self._rows(asked, arm, rounds, rules, before)
         columns = 0 if logprobs is None else 1 + logprobs
         noise = (self.seed, fault_seed)
         if fault is None or not fault.hits_rows:
@@ -169,11 +171,11 @@ class World:
         return Made(made, Truth(fault, hits, sum(_moved(clean[row], said) for row, said in planted.items()), lapsed))
 
     def _rows(
-        self, asked: Sequence[Asked], arm: Arm, rounds: int, rules: Mapping[str, Any]
+        self, asked: Sequence[Asked], arm: Arm, rounds: int, rules: Mapping[str, Any], before: int
     ) -> tuple[list[Key], list[Row]]:
         keys, rows = [], []
         for number in range(rounds):
-            for index, one in enumerate(asked):
+            for index, one in enumerate(asked, before):
                 for sample in range(int(rules["n"])):
                     keys.append(Key(one.id, number, sample))
                     of_request = 0 if rules.get("one_noise") else index

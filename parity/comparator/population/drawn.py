@@ -9,7 +9,7 @@ engines do, it does so in both arms.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -28,12 +28,15 @@ MOST_PARTS = 64
 OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.25])
 """Of what rounding may do to a mean log-likelihood, that it may do to each number: a share of tokens moves by less."""
 
-FURTHER, BASELINE_OFF = 1.0, 0.001
-"""Times as far as the candidate that the baseline lies from what was asked, and the chance of that, below which the
-difference of the arms is the baseline's."""
+BASELINE_OFF = 0.001
+"""Chance of a baseline that lies so far from what was asked, below which the difference of the arms is the baseline's,
+if it lies farther than the candidate."""
 
 LIKELY = 0.05
 """Chance of the arms' difference from which on nobody is asked whose it is."""
+
+TINY = 1e-30
+"""Variance of a number that no token has."""
 
 SEEN = 1.645
 """Standard errors of 95 %."""
@@ -107,9 +110,14 @@ def test_draws(
         )
         if min(base.tokens, candidate.tokens) < FEWEST:
             continue
-        found += [
+        of_part = [
             replace(one, p_value=min(1.0, one.p_value * _share(one.name, number, len(parts))))
             for one in _of_part(base, candidate, part, temperature, rounding)
+        ]
+        accused = [one.name for one in of_part if one.p_value < alpha]
+        found += [
+            replace(one, baseline_at=_baseline_at(base, candidate, accused or [one.name], temperature))
+            for one in of_part
         ]
         if number == 0:
             seen = _seen(base, candidate, temperature, rounding, alpha, len(parts))
@@ -152,20 +160,23 @@ def _of_sample(number: int) -> Message:
 def _of_part(base: _Side, candidate: _Side, part: Message, temperature: float, rounding: float) -> Iterator[Drawn]:
     difference, variance, largest = _compared(base, candidate)
     times = times_of(float(difference[0]), candidate.spread, temperature)
-    own = times_of(float(base.means[0]), base.spread, temperature)
     for at, name in enumerate(NAMES):
         beyond = abs(float(difference[at])) - rounding * float(OF_ROUNDING[at])
         p_value = bennett(beyond, float(variance[at]), float(largest[at]))
-        yield Drawn(
-            p_value, name, part, float(difference[at]), times, candidate.tokens, _whose(base, candidate, at, own)
-        )
+        yield Drawn(p_value, name, part, float(difference[at]), times, candidate.tokens)
 
 
-def _whose(base: _Side, candidate: _Side, at: int, times: float) -> float | None:
-    """`times` where it is the baseline that is not drawn as asked."""
-    off, other = (abs(float(one.means[at])) for one in (base, candidate))
-    chance = bennett(off, float(base.error[at]), float(base.largest[at]))
-    return times if off > FURTHER * other and chance < BASELINE_OFF else None
+def _baseline_at(base: _Side, candidate: _Side, names: Sequence[str], temperature: float) -> float | None:
+    """Times the temperature that the baseline looks like, where it is that arm which is not drawn as asked: which lies
+    farthest off by one of these numbers. Of a cut-off the lists may leave out where it is, which moves both arms by as
+    much: the difference alone may then be largest where a sound arm seems to be off."""
+    numbers = [NAMES.index(name) for name in names]
+    own, other = (np.abs(one.means) / np.sqrt(np.maximum(one.error, TINY)) for one in (base, candidate))
+    at = max(numbers, key=lambda number: float(max(own[number], other[number])))
+    chance = bennett(abs(float(base.means[at])), float(base.error[at]), float(base.largest[at]))
+    if own[at] <= other[at] or chance >= BASELINE_OFF:
+        return None
+    return times_of(float(base.means[0]), base.spread, temperature)
 
 
 def _compared(base: _Side, candidate: _Side) -> tuple[FloatArray, FloatArray, FloatArray]:

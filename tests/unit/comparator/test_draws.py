@@ -11,6 +11,7 @@ import pytest
 from captures import completion
 from msgspec import structs
 from worlds import FLAT, PEAKED, SURE, Shape, speculating
+from worlds.faults import sampled
 from worlds.seen_as import AT_FAULT, VIEWS
 from worlds.trials import Faulty, Setting, Trial, clean, judge
 from worlds.unseen import unseen
@@ -197,6 +198,17 @@ def test_a_baseline_that_draws_otherwise_does_not_accuse_the_candidate(name: str
     assert turned.verdict is Verdict.INCONCLUSIVE
     assert not turned.corrupt
     assert Step.SWAP in [one.step for one in turned.next_steps]
+
+
+def test_a_baseline_that_draws_beyond_its_cut_off_does_not_accuse_the_candidate() -> None:
+    """Its tokens are less likely than the candidate's, and those are likelier than the lists of 20 explain; but none of
+    them lies as far off as the baseline's least likely ones."""
+    fault = next(one for one in sampled() if one.name == "min_p ignored")
+    trial = VIEWS[AT_FAULT](Faulty(503, FLAT, first=16, logprobs=5).trial(replace(fault, family="hunted"), 2))
+    result = judge(trial).result
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not result.corrupt
+    assert Step.SWAP in [one.step for one in result.next_steps]
 
 
 @pytest.mark.parametrize("requests", [16, 64])
