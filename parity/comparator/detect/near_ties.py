@@ -90,8 +90,8 @@ def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
 def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
     """Completions with a token or two little beyond the tolerance, and nothing else wrong.
 
-    One token of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no
-    more completions have one than chance gives a clean run: a fault of the engine's state seldom hits one token once.
+    Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
+    completions have some than chance gives a clean run: a fault of the engine's state seldom hits one of them alone.
     """
     looked = [_as_near_tie(case) if is_doubtful(case, setup) else case for case in cases]
     wrong = [case for case in looked if case.events]
@@ -119,7 +119,7 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
 
 def _is_silent(case: Case, setup: Setup) -> bool:
     found = _beyond(case, setup.tolerance)
-    return found is not None and setup.doubt.covers_silent(found.gaps, found.residuals)
+    return found is not None and setup.doubt.covers_silent(found.gaps, len(case.b.token_ids), found.residuals)
 
 
 class _Beyond(Struct, frozen=True):
