@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from parity.comparator.inputs.finish_reasons import limit_of
+from parity.comparator.inputs.finish_reasons import as_openai, limit_of
 from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
@@ -67,13 +67,10 @@ def counted(capture: Capture) -> Counts:
     """The usage of all answers of an arm against their tokens; nothing where these were made from the text."""
     if text_alone(capture.header):
         return Counts()
-    answers: dict[tuple[str, int], list[Completion]] = {}
-    for one in capture.answers:
-        if _said(one) is not None and not one.aborted:
-            answers.setdefault((one.key.request, one.key.round), []).append(one)
-    every = list(answers.values())
-    if all(_all(answer) == _said(answer[0]) for answer in every):
+    if all(_all(answer) == _said(answer[0]) for answer in _answers(capture)):
         return Counts()
+    capture, _ = as_openai(capture)  # what stopped is to be known by one name
+    every = _answers(capture)
     known = ways(capture)
     name, fitting = max(((name, _fitting(way, every)) for name, way in known.items()), key=lambda item: item[1])
     streamed = is_streamed(capture.header)
@@ -91,6 +88,15 @@ def counted(capture: Capture) -> Counts:
         wrong,
         note(message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=WHAT[name])),
     )
+
+
+def _answers(capture: Capture) -> list[list[Completion]]:
+    """Those that say how many tokens they have, sample by sample."""
+    answers: dict[tuple[str, int], list[Completion]] = {}
+    for one in capture.answers:
+        if _said(one) is not None and not one.aborted:
+            answers.setdefault((one.key.request, one.key.round), []).append(one)
+    return list(answers.values())
 
 
 def _fitting(way: Way, answers: Iterable[Answer]) -> int:

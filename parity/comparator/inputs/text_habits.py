@@ -40,6 +40,8 @@ class Sample(Struct, frozen=True):
     """The prompt's text, where it is known."""
     at_end_token: bool = False
     """The ids end with the token that stopped it."""
+    may_end: bool = False
+    """They may end without it: it stopped, and the ids do not say at what."""
 
 
 class TextHabit(Struct, frozen=True):
@@ -83,14 +85,18 @@ def _explained(habit: TextHabit, samples: Sequence[Sample]) -> int:
 def _habits(odd: Sequence[Sample]) -> list[TextHabit]:
     """Those that these texts could come from, the smallest first."""
     found = [_EMPTY] if not any(one.text for one in odd) else [*_BLANKS]
-    ended = [(one.text.rpartition(core)[2], one) for one in odd if one.at_end_token and (core := one.expected.strip())]
+    ended = [
+        (one.text.rpartition(core)[2], one)
+        for one in odd
+        if (one.at_end_token or one.may_end) and (core := one.expected.strip())
+    ]
     endings = {ending.strip() for ending, one in ended if ending != one.text and ending.strip()}
     if len(endings) == 1:
         found.append(_ending(endings.pop()))
     if all(one.prompt for one in odd):
         found.append(_ECHO)
     elif all(one.prompt is None for one in odd):
-        found.append(_MORE)
+        found += [_BARE, _MORE]
     return found
 
 
@@ -122,6 +128,10 @@ def _with_blank(one: Sample) -> tuple[str, str]:
     return one.text, " " + one.expected
 
 
+def _bare(one: Sample) -> tuple[str, str]:
+    return one.text.strip(), one.expected.strip()
+
+
 def _without_prompt(one: Sample) -> tuple[str, str]:
     return one.text, (one.prompt or "") + one.expected
 
@@ -137,6 +147,12 @@ _BLANKS = (
     TextHabit(message("text.habit_both", "it takes blanks off both ends of its texts"), _stripped),
     TextHabit(message("text.habit_blank", "it begins every text with a blank"), _with_blank),
 )
+_BARE = TextHabit(
+    message(
+        "text.habit_bare", "blanks at the ends of its texts are not those of the other arm, which may take them off"
+    ),
+    _bare,
+)
 _ECHO = TextHabit(message("text.habit_echo", "it begins every text with the prompt"), _without_prompt)
 
 _MORE = TextHabit(
@@ -149,8 +165,14 @@ _MORE = TextHabit(
 def _ending(ending: str) -> TextHabit:
     return TextHabit(
         message("text.habit_ending", "it shows the token that ends a text, {ending}", ending=repr(ending)),
-        lambda one: (one.text, one.expected + ending if one.at_end_token else one.expected),
+        lambda one: _without_ending(one, ending),
     )
+
+
+def _without_ending(one: Sample, ending: str) -> tuple[str, str]:
+    if (one.at_end_token or one.may_end) and one.text.endswith(ending):
+        return one.text.removesuffix(ending), one.expected
+    return one.text, one.expected + ending if one.at_end_token else one.expected
 
 
 Detokenize = Callable[[Sequence[int]], str]
@@ -208,16 +230,16 @@ def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends
     """A completion's text beside what it should be; None where nothing says that."""
     if one.text is None or not len(one.token_ids):
         return None
+    twin = other.completions.get(one.key)
+    same = twin is not None and np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends))
     at_end = one.finish_reason in ("stop", None) and int(one.token_ids[-1]) in ends
+    may_end = one.finish_reason == "stop" and not at_end
     if detokenize is not None:
         expected = detokenize(_readable(one.token_ids))
-        return Sample(one.text, expected, detokenize(_readable(one.prompt_token_ids)), at_end)
-    twin = other.completions.get(one.key)
-    if twin is None or twin.text is None:
+        return Sample(one.text, expected, detokenize(_readable(one.prompt_token_ids)), at_end, may_end)
+    if twin is None or twin.text is None or not same:
         return None
-    if not np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends)):
-        return None
-    return Sample(one.text, twin.text, None, at_end)
+    return Sample(one.text, twin.text, None, at_end, may_end)
 
 
 def _without_end(token_ids: TokenIds, ends: Collection[int]) -> TokenIds:

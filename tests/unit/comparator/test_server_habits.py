@@ -149,6 +149,8 @@ TOGETHER = [
     ("counts_the_eos_in_its_usage", "gives_empty_text"),
     ("says_stop_always", "counts_the_eos_in_its_usage"),
     ("ends_at_its_context", "says_no_finish_reason"),
+    ("counts_the_eos_in_its_usage", "says_reasons_in_capitals"),
+    ("shows_special_tokens", "drops_the_eos_but_its_logprobs"),
 ]
 
 
@@ -171,6 +173,9 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
     ("of_candidate", "of_baseline"),
     [
         ("begins_with_a_blank", "drops_the_eos"),
+        ("shows_special_tokens", "strips_both_ends"),
+        ("strips_leading_blanks", "shows_special_tokens"),
+        ("begins_with_a_blank", "shows_special_tokens"),
         ("drops_the_eos_but_its_logprobs", "echoes_text"),
         ("drops_the_eos_but_its_logprobs", "says_reasons_that_nobody_knows"),
         ("says_empty_reasons", "drops_the_eos"),
