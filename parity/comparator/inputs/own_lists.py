@@ -58,6 +58,14 @@ def _stopped(one: Completion, more: int) -> bool:
     return more in {"stop": (1,), None: (0, 1)}.get(one.finish_reason, (0,))
 
 
+def _begins_late(one: Completion) -> bool:
+    """Do its lists hold the token after theirs rather than their own?"""
+    assert one.logprobs is not None
+    tokens, ids = one.token_ids, one.logprobs.ids[: len(one.token_ids)]
+    here, after = ((ids[: len(some)] == some[: len(ids), None]).any(axis=1) for some in (tokens, tokens[1:]))
+    return len(after) > 0 and bool(after.mean() > here.mean())
+
+
 _AMOUNTS = (
     _Amount(
         message("inputs.lists_first", "it gives logprobs of the first token alone: left out"),
@@ -67,6 +75,14 @@ _AMOUNTS = (
     _Amount(
         message("inputs.lists_but_first", "it gives logprobs of all tokens but the first: left out"),
         lambda one, size: size == max(0, len(one.token_ids) - 1),
+        lambda one, top: None,
+    ),
+    _Amount(
+        message(
+            "inputs.lists_but_first_of_end",
+            "it gives logprobs of all tokens but the first, and of that it stopped at, which its ids lack: left out",
+        ),
+        lambda one, size: _stopped(one, size - len(one.token_ids) + 1) and _begins_late(one),
         lambda one, top: None,
     ),
     _Amount(

@@ -151,6 +151,8 @@ TOGETHER = [
     ("ends_at_its_context", "says_no_finish_reason"),
     ("counts_the_eos_in_its_usage", "says_reasons_in_capitals"),
     ("shows_special_tokens", "drops_the_eos_but_its_logprobs"),
+    ("drops_the_eos_but_its_logprobs", "gives_logprobs_but_for_the_first_token"),
+    ("gives_logprobs_but_for_the_first_token", "drops_the_eos"),
 ]
 
 
@@ -173,6 +175,7 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
     ("of_candidate", "of_baseline"),
     [
         ("begins_with_a_blank", "drops_the_eos"),
+        ("gives_logprobs_but_for_the_first_token", "baseline_drops_the_eos"),
         ("shows_special_tokens", "strips_both_ends"),
         ("strips_leading_blanks", "shows_special_tokens"),
         ("begins_with_a_blank", "shows_special_tokens"),
