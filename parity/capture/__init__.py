@@ -6,7 +6,7 @@ wrong, because that is what the comparison is there to find: logprobs of the wro
 outside the vocabulary all load.
 
     checksum → lines → fields → parse → assemble → read | scores | check        write
-                          → lookup
+                          → lookup            columns | rows
 
 """
 

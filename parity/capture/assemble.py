@@ -11,7 +11,8 @@ from parity.capture.fields import shown, take
 from parity.capture.lines import Report
 from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
-from parity.messages import message
+from parity.capture.rows import Packing
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
 
@@ -33,6 +34,8 @@ class Assembler:
     footer_line: int | None = None
     columns: Columns | None = None
     """For a reader that wants a whole capture: until then, completions have no tokens."""
+    packing: Packing | None = None
+    """For a reader of a large one: completions go there, and who is there twice is asked at the end."""
 
     def add(self, line: int, record: Any) -> None:
         if not isinstance(record, dict):
@@ -83,21 +86,16 @@ class Assembler:
             self.report(line, message("capture.malformed", "{record}: {what}", record=str(kind), what=error.said))
 
     def _completion(self, line: int, completion: Completion) -> None:
+        if self.packing is not None:
+            self.packing.add(completion)
+            return
         if self.columns is not None:
             self.columns.share(completion)
         first = self.completions.setdefault(completion.key, completion)
         if first is completion and self.columns is not None:
             self.completions[completion.key] = self.columns.take(completion)
         elif first is not completion:
-            self.report(
-                line,
-                message(
-                    "capture.completion_given_twice",
-                    "completion {key} given twice (first on line {line})",
-                    key=completion.key,
-                    line=first.line,
-                ),
-            )
+            self.report(line, given_twice(completion.key, first.line))
 
     def score(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a score record in. Raises Malformed."""
@@ -125,7 +123,7 @@ class Assembler:
         footer = take(FooterRecord, record)
         self.counters = sane(footer.counters or {})
         for name, said, found in (
-            ("completions", footer.completions, len(self.completions)),
+            ("completions", footer.completions, len(self.completions if self.packing is None else self.packing)),
             ("scores", footer.scores, self.score_count()),
         ):
             if said not in (None, found):
@@ -154,4 +152,11 @@ class Assembler:
         capture = Capture(self.header, self.completions, self.scores, self.counters, self.source)
         if self.columns is not None:
             self.columns.give(capture)
-        return capture
+        return capture if self.packing is None else self.packing.capture_of(capture)
+
+
+def given_twice(key: Key, first: int) -> Message:
+    """`first`: the line where it stands first."""
+    return message(
+        "capture.completion_given_twice", "completion {key} given twice (first on line {line})", key=key, line=first
+    )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from parity.capture.streams import NONE as _NONE
+from parity.capture.streams import Column
 from parity.records import Capture, Completion, RaggedTokens, TokenIds, TopLogprobs
 from parity.records.ragged import PatchedTokens
-
-GROWS_BY = 1 << 20
-"""Tokens for which room is made at most, or a sixteenth of what is there: new room is filled with zeros."""
 
 _NAMES = ("token_ids", "prompt_token_ids")
 _SAID = ("text", "finish_reason", "line")
@@ -27,7 +23,6 @@ _by_value = attrgetter(*_SAID, "stop_reason", "max_tokens", "aborted")
 Python, not to an engine), are two."""
 
 _REASONS: Final = {reason: reason for reason in ("stop", "length", "abort", "tool_calls")}
-_NONE: TokenIds = np.empty(0, dtype=np.int64)
 
 
 class Columns:
@@ -46,8 +41,8 @@ class Columns:
         self._order = iter(self._others)
         self._in_order = beside is not None
         self._columns = {
-            "token_ids": _Column(None if beside is None else _plain(beside.tokens)),
-            "prompt_token_ids": _Column(None if beside is None else _plain(beside.prompts)),
+            "token_ids": Column(None if beside is None else _plain(beside.tokens)),
+            "prompt_token_ids": Column(None if beside is None else _plain(beside.prompts)),
         }
 
     def share(self, owner: Completion) -> None:
@@ -127,59 +122,3 @@ def _says_the_same(one: Completion, other: Completion) -> bool:
         return False
     none = (None, None, None)
     return _by_numbers(one) == none == _by_numbers(other) and bool(_by_value(one) == _by_value(other))
-
-
-class _Column:
-    """`like`: another capture's, of which nothing is copied as long as the streams come in its order: those that differ
-    are put beside it."""
-
-    def __init__(self, like: RaggedTokens | None) -> None:
-        self._like = like
-        self._own = _Growing()
-        self._rows = array("q")
-        """Of the streams in `_own`, while there is a `like`."""
-        self._count = 0
-
-    def append(self, stream: TokenIds, *, in_order: bool, shared: bool) -> None:
-        if self._like is not None and not in_order:
-            self._part_from(self._like)
-        if self._like is not None and not shared:
-            self._rows.append(self._count)
-        if self._like is None or not shared:
-            self._own.append(stream)
-        self._count += 1
-
-    def whole(self) -> RaggedTokens:
-        if self._like is None:
-            return self._own.whole()
-        if not self._rows and self._count == len(self._like.sizes):
-            return self._like
-        if len(self._rows) == self._count:
-            return self._own.whole()
-        return PatchedTokens(self._like, np.array(self._rows, dtype=np.int64), self._own.whole(), self._count)
-
-    def _part_from(self, like: RaggedTokens) -> None:
-        whole = self.whole()
-        self._like = None
-        self._own = _Growing(whole.flat.copy() if whole is like else whole.flat, whole.offsets)
-
-
-class _Growing:
-    """One stream after another, in one array that grows."""
-
-    def __init__(self, flat: TokenIds = _NONE, offsets: Sequence[int] | npt.NDArray[np.int64] = (0,)) -> None:
-        """What there is already: `flat` is its own from now on."""
-        self._flat = flat if len(flat) else np.empty(0, dtype=np.int64)
-        self._ends = array("q", offsets)
-
-    def append(self, stream: TokenIds) -> None:
-        begin, end = self._ends[-1], self._ends[-1] + len(stream)
-        if end > len(self._flat):
-            # In place: the system moves pages, no token is copied.
-            self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
-        self._flat[begin:end] = stream
-        self._ends.append(end)
-
-    def whole(self) -> RaggedTokens:
-        self._flat.resize(self._ends[-1], refcheck=False)
-        return RaggedTokens(self._flat, np.array(self._ends, dtype=np.int64))

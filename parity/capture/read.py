@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from parity.capture.assemble import NO_FOOTER, Assembler
+from parity.capture.assemble import NO_FOOTER, Assembler, given_twice
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
 from parity.capture.lines import CUT_OFF, Seen, is_record, lines_of
 from parity.capture.problems import CaptureError
+from parity.capture.rows import Packed, Packing
 from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
+
+PACKED_FROM: Final = 64 << 20
+"""Bytes of a file from which on its completions are kept as columns (`rows.py`): about a fifth of the memory, and each
+look at one takes some microseconds."""
 
 
 @no_cycle_search()
@@ -27,8 +32,13 @@ def read_capture(
     Raises CaptureError naming the first bad line.
     """
     path = Path(path)
+    packing = _packing(path, beside)
 
     def fail(line: int | None, what: Message) -> NoReturn:
+        check_keys()
+        refuse(line, what)
+
+    def refuse(line: int | None, what: Message) -> NoReturn:
         if what.id in (CUT_OFF.id, NO_FOOTER.id):
             hint = message(
                 "capture.finish_it", "finish it with `parity run --resume`, or compare what is there with --partial"
@@ -38,18 +48,32 @@ def read_capture(
             hint = hint_for(what, lists)
         raise CaptureError(str(path), line, what, hint=hint)
 
+    def check_keys() -> None:
+        twice = None if packing is None else packing.repeated()
+        if twice is not None:
+            refuse(twice[0], given_twice(*twice[1:]))
+
     def tolerate(line: int | None, what: Message) -> None:
         if what.id != CUT_OFF.id:
             fail(line, what)
 
     report = tolerate if partial else fail
-    assembler = Assembler(fail, source=str(path), columns=Columns(beside))
+    columns = None if packing is not None else Columns(beside)
+    assembler = Assembler(fail, source=str(path), columns=columns, packing=packing)
     line = 0
     for line, record in lines_of(path, report, seen):
         assembler.add(line, record)
     if not partial or assembler.header is None:
         assembler.finish(line)
+    check_keys()
     return assembler.capture()
+
+
+def _packing(path: Path, beside: Capture | None) -> Packing | None:
+    """None for a small capture that is beside no large one: its completions are kept as they are."""
+    other = None if beside is None else beside.completions
+    large = isinstance(other, Packed) or (path.is_file() and path.stat().st_size >= PACKED_FROM)
+    return Packing(other if isinstance(other, Packed) else None) if large else None
 
 
 @no_cycle_search()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from parity.comparator import Comparison
+from parity.comparator.classes import with_others
 from parity.comparator.conclude.conclude import counted_anew
 from parity.comparator.population.rates import recounted
 from parity.comparator.types import CompletionClass
@@ -24,7 +25,7 @@ def with_findings(
     verdict does."""
     every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
     corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
-    classes = {**comparison.classes, **corrupt}
+    classes = with_others(comparison.classes, corrupt)
     stats = recounted(comparison.stats, classes, every) if findings else comparison.stats
     return replace(
         comparison,

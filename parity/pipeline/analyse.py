@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
 from parity.plan.apart import tokens_of
 from parity.plan.digest import plan_hash
-from parity.records import Capture, Finding, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Finding, ScoreKey, Scores, TopLogprobs, first_asked
 from parity.records.crossings import Crossed
 from parity.store import ArmComparison, ArmResult
 from parity.store.plans import sampling_of
@@ -125,7 +124,7 @@ def arm_result(capture: Capture) -> ArmResult:
     """Speed and acceptance from the counters of a capture's footer, where it has them."""
     counters: Mapping[str, Any] = capture.counters or {}
     seconds = _number(counters.get("generate_seconds"))
-    tokens = sum(len(completion.token_ids) for completion in capture)
+    tokens = capture.tokens.total
     drafts = _number(counters.get("drafts"))
     proposed = _number(counters.get("draft_tokens"))
     accepted = _number(counters.get("accepted_tokens"))
@@ -165,15 +164,11 @@ def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Pa
 
 def requests_of(captures: Iterable[Capture]) -> Iterator[Request]:
     """What was asked, each once, in the order of the captures."""
-    named: set[str] = set()
     numbers: dict[int, int] = {}
-    for completion in chain(*captures):
-        name = completion.key.request
-        if name not in named:
-            named.add(name)
-            # With one object for each number: as many objects as tokens would take four times the room.
-            ids = completion.prompt_token_ids.tolist()
-            yield Request(name, None, tuple(map(numbers.setdefault, ids, ids)))
+    for name, prompt in first_asked(captures):
+        # With one object for each number: as many objects as tokens would take four times the room.
+        ids = prompt.tolist()
+        yield Request(name, None, tuple(map(numbers.setdefault, ids, ids)))
 
 
 def hash_of_captures(baseline: Capture, candidate: Capture, model: Path | None = None) -> str:

@@ -93,7 +93,7 @@ class Inside:
 
 def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     """Ask the invariants of the steps of a capture."""
-    prompts = {one.key: one.prompt_token_ids for one in capture}
+    prompts = {one.key: one.prompt_token_ids for one in capture} if steps else {}
     why = object_of(capture.header.extra.get("steps")).get("unrecorded")
     named = [named_by_server(capture, one) for one in steps]
     held_to = invariants_of(capture.header.engine)
@@ -117,9 +117,7 @@ def with_drafts(capture: Capture, inside: Inside) -> Capture:
             return one
         return replace(one, spec=found.trace)
 
-    if known.keys().isdisjoint(capture.completions):
-        return capture
-    return replace(capture, completions={key: named(one) for key, one in capture.completions.items()})
+    return capture.but({key: named(capture.completions[key]) for key in known if key in capture.completions})
 
 
 def steps_beside(capture: Path) -> tuple[RowSteps, ...]:

@@ -6,10 +6,11 @@ natural logarithms (nats), positions count output tokens from 0 (the prompt is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from parity.records.evidence import Evidence as Evidence
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
 from parity.records.kinds import Severity as Severity
+from parity.records.lazy import Index as Index
+from parity.records.lazy import Lazy as Lazy
 from parity.records.logprobs import TopLogprobs as TopLogprobs
 from parity.records.logprobs import check_shape as check_shape
 from parity.records.objects import texts_of
@@ -221,65 +224,140 @@ class Capture:
         return {**self.header.sampling, **completion.sampling, **limit}
 
     @cached_property
-    def keys(self) -> tuple[Key, ...]:
-        return tuple(self.completions)
+    def keys(self) -> Sequence[Key]:
+        return self.completions.order if isinstance(self.completions, Lazy) else tuple(self.completions)
+
+    @cached_property
+    def rows(self) -> Sequence[Completion]:
+        """The completions by their place."""
+        return self.completions.rows if isinstance(self.completions, Lazy) else tuple(self)
+
+    def column(self, field: str) -> Iterator[Any]:
+        """One field of all completions."""
+        if isinstance(self.completions, Lazy):
+            return self.completions.column(field)
+        return map(attrgetter(field), self)
+
+    def but(self, changed: Mapping[Key, Completion]) -> Capture:
+        """The capture with these in place of its completions of the same keys."""
+        if isinstance(self.completions, Lazy):
+            return replace(self, completions=self.completions.but(changed))
+        return replace(self, completions={**self.completions, **changed})
 
     def has_keys_of(self, other: Capture) -> bool:
         """The same completions are in both, in whatever order."""
-        return self.keys == other.keys or self.completions.keys() == other.completions.keys()
+        if self.keys == other.keys:
+            return True
+        return len(self.keys) == len(other.keys) and all(key in other.completions for key in self.keys)
+
+    def in_common_with(self, other: Capture) -> int:
+        """Completions that are in both."""
+        return len(self.keys) if self.keys == other.keys else sum(key in other.completions for key in self.keys)
+
+    def shares_keys_with(self, other: Capture) -> bool:
+        """Some completion is in both."""
+        return any(key in other.completions for key in self.keys)
 
     # What a check asks of every completion is looked up once for a capture: most have nothing of the kind, and checks
     # are many.
 
+    def _with(self, field: str) -> Sequence[Completion]:
+        """Completions that have something in a field."""
+        if isinstance(self.completions, Lazy):
+            return self.completions.some(np.flatnonzero(self.completions.has(field)))
+        of = attrgetter(field)
+        return [one for one in self if of(one)]
+
     @cached_property
     def finish_reasons(self) -> frozenset[str | None]:
         """All that there are."""
-        return frozenset([one.finish_reason for one in self])
+        return frozenset(self.column("finish_reason"))
 
     @cached_property
-    def stopped(self) -> tuple[Completion, ...]:
+    def stopped(self) -> Sequence[Completion]:
         """Completions that ended with "stop"."""
-        return tuple(one for one in self if one.finish_reason == "stop") if "stop" in self.finish_reasons else ()
+        if "stop" not in self.finish_reasons:
+            return ()
+        if not isinstance(self.completions, Lazy):
+            return tuple(one for one in self if one.finish_reason == "stop")
+        rows = [row for row, reason in enumerate(self.column("finish_reason")) if reason == "stop"]
+        return self.completions.some(np.array(rows, dtype=np.int64))
 
     @cached_property
     def has_logprobs(self) -> bool:
         """Some completion has logprobs of its own."""
+        if isinstance(self.completions, Lazy):
+            return bool(self.completions.has("logprobs").any())
         return any(one.logprobs is not None for one in self)
 
     @cached_property
-    def answers(self) -> tuple[Completion, ...]:
+    def has_texts(self) -> bool:
+        """Some completion has a text."""
+        if isinstance(self.completions, Lazy):
+            return bool(self.completions.has("text").any())
+        return list(self.column("text")).count(None) < len(self.completions)
+
+    @cached_property
+    def answers(self) -> Sequence[Completion]:
         """Completions with what a server said besides."""
-        return tuple(one for one in self if one.server)
+        return self._with("server")
 
     @cached_property
     def own_sampling(self) -> frozenset[Key]:
         """Completions of requests with sampling parameters of their own, a limit of tokens included."""
+        if isinstance(self.completions, Lazy):
+            own = self.completions.has("sampling") | self.completions.has("max_tokens")
+            return frozenset([self.keys[row] for row in np.flatnonzero(own).tolist()])
         return frozenset([one.key for one in self if one.sampling or one.max_tokens is not None])
 
     @cached_property
     def aborted(self) -> frozenset[Key]:
         """Completions that were aborted while they ran."""
-        return frozenset([one.key for one in self if one.aborted])
+        return frozenset([one.key for one in self._with("aborted")])
 
     @cached_property
     def tokens(self) -> RaggedTokens:
         """Output tokens of all completions in a row, in the capture's order."""
-        return RaggedTokens.of([completion.token_ids for completion in self])
+        return self._streams("token_ids")
 
     @cached_property
     def prompts(self) -> RaggedTokens:
         """Prompt tokens of all completions in a row, in the capture's order."""
-        return RaggedTokens.of([completion.prompt_token_ids for completion in self])
+        return self._streams("prompt_token_ids")
+
+    def _streams(self, field: str) -> RaggedTokens:
+        if isinstance(self.completions, Lazy):
+            return self.completions.streams(field)
+        return RaggedTokens.of(list(self.column(field)))
 
     def share_columns(self, other: Capture) -> None:
         """Keeps the other's columns instead of its own where they hold the same: what is looked for in one of them is
         found in both, and they take memory once. Nothing that can be seen changes."""
-        for name, streams in (
-            ("tokens", [one.token_ids for one in self]),
-            ("prompts", [one.prompt_token_ids for one in self]),
-        ):
-            if name not in vars(self) and getattr(other, name).holds(streams):
+        if isinstance(self.completions, Lazy):
+            return
+        for name, streams in (("tokens", "token_ids"), ("prompts", "prompt_token_ids")):
+            if name not in vars(self) and getattr(other, name).holds(list(self.column(streams))):
                 vars(self)[name] = getattr(other, name)
+
+
+def first_asked(captures: Iterable[Capture]) -> Iterator[tuple[str, TokenIds]]:
+    """Each request once, with its prompt where it first stands, in the order of the captures."""
+    indices: list[Index[Key]] = []
+    named: set[str] = set()
+    for capture in captures:
+        keys = capture.keys
+        if any(keys is one for one in indices):
+            continue
+        rows = map(int, keys.firsts) if isinstance(keys, Index) else range(len(keys))
+        for row in rows:
+            name = keys[row].request
+            if name in named or any(one.number(name) is not None for one in indices):
+                continue
+            if not isinstance(keys, Index):
+                named.add(name)
+            yield name, capture.prompts.row(row)
+        if isinstance(keys, Index):
+            indices.append(keys)
 
 
 class ScoreKey(NamedTuple):

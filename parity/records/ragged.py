@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 TokenIds = npt.NDArray[np.int64]
+Flat = npt.NDArray[Any]
+"""Token ids of many streams: int64, or int32 where a column is packed."""
 
 _AT_ONCE = 256
 """Streams gathered at once, to stay in the processor's cache."""
@@ -19,7 +24,7 @@ _AT_ONCE = 256
 class RaggedTokens:
     """P token streams as one flat array, so that what is equal costs no Python per stream."""
 
-    flat: TokenIds
+    flat: Flat
     """All tokens in a row."""
     offsets: npt.NDArray[np.int64]
     """Shape (P + 1,): where each stream begins in `flat`."""
@@ -45,15 +50,34 @@ class RaggedTokens:
     @cached_property
     def largest(self) -> int:
         """The largest id; a negative one is larger than any other (the ids as unsigned numbers). 0 without tokens."""
-        return int(self.flat.view(np.uint64).max(initial=0))
+        flat = self.flat
+        if flat.dtype == np.int64:
+            return int(flat.view(np.uint64).max(initial=0))
+        least = int(flat.min(initial=0))
+        return int(flat.max(initial=0)) if least >= 0 else int(flat[flat < 0].max()) + (1 << 64)
 
     def all_below(self, limit: int) -> bool:
         """Is each id a number from 0 to before `limit`?"""
         return self.largest < limit
 
-    def head(self, size: int) -> TokenIds:
+    def beyond(self, limit: int) -> list[int]:
+        """Streams with an id that is no number from 0 to before `limit`."""
+        return self.rows_with((self.flat < 0) | (self.flat >= limit))
+
+    def head(self, size: int) -> Flat:
         """The first `size` tokens of all."""
         return self.flat[:size]
+
+    def row(self, index: int) -> TokenIds:
+        """One stream."""
+        return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]], dtype=np.int64)
+
+    def streams(self, begin: int, end: int) -> list[TokenIds]:
+        """Those from `begin` to before `end`."""
+        bounds = self.offsets[begin : end + 1].tolist()
+        flat = self.flat
+        # Each by itself: one that somebody keeps must not keep all of them.
+        return [flat[one:other].astype(np.int64, copy=False) for one, other in pairwise(bounds)]
 
     def same_as(self, other: RaggedTokens) -> bool:
         return self is other or (np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat))
@@ -77,12 +101,18 @@ class RaggedTokens:
         offsets = self.offsets[begin : end + 1]
         return RaggedTokens(self.flat[offsets[0] : offsets[-1]], offsets - offsets[0])
 
-    def of_rows(self, rows: Sequence[int]) -> RaggedTokens:
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
         """Some of the streams, copied."""
-        at = np.array(rows, dtype=np.int64)
-        bounds = zip(self.offsets[at].tolist(), self.offsets[at + 1].tolist(), strict=True)
-        flat = self.flat
-        return RaggedTokens.of([flat[begin:end] for begin, end in bounds])
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(self.sizes[rows], out=offsets[1:])
+        flat = np.empty(int(offsets[-1]), dtype=self.flat.dtype)
+        for begin in range(0, len(rows), _AT_ONCE):
+            some = rows[begin : begin + _AT_ONCE]
+            if len(some):
+                parts = zip(self.offsets[some].tolist(), self.offsets[some + 1].tolist(), strict=True)
+                place = slice(*offsets[[begin, begin + len(some)]].tolist())
+                np.concatenate([self.flat[one:other] for one, other in parts], out=flat[place])
+        return RaggedTokens(flat, offsets)
 
     def places(self, token: int) -> npt.NDArray[np.int64]:
         """Where in `flat` a token stands; looked for once, since several checks ask for the same few."""
@@ -120,29 +150,54 @@ class PatchedTokens(RaggedTokens):
 
     def __init__(self, like: RaggedTokens, rows: npt.NDArray[np.int64], own: RaggedTokens, count: int) -> None:
         """`count`: streams in all, no more than `like` has."""
-        sizes = like.sizes[:count].copy()
-        sizes[rows] = own.sizes
-        offsets = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(sizes, out=offsets[1:])
+        offsets = like.offsets[: count + 1]
+        if (own.sizes != like.sizes[rows]).any():
+            sizes = like.sizes[:count].copy()
+            sizes[rows] = own.sizes
+            offsets = np.zeros(count + 1, dtype=np.int64)
+            np.cumsum(sizes, out=offsets[1:])
         vars(self).update(like=like, rows=rows, own=own, offsets=offsets, _places={})
 
     @cached_property
-    def flat(self) -> TokenIds:
+    def flat(self) -> Flat:
         """Put together when it is asked for: what can be known without it is asked for elsewhere."""
         return self.head(self.total)
 
     def all_below(self, limit: int) -> bool:
         return (self.own.all_below(limit) and self.like.all_below(limit)) or super().all_below(limit)
 
-    def head(self, size: int) -> TokenIds:
-        flat = np.empty(min(size, self.total), dtype=np.int64)
+    def beyond(self, limit: int) -> list[int]:
+        like = set(self.like.beyond(limit)) - set(self.rows.tolist())
+        own = [int(self.rows[row]) for row in self.own.beyond(limit)]
+        return sorted(row for row in (*like, *own) if row < len(self.sizes))
+
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
+        if np.array_equal(rows, self.rows):
+            return self.own
+        return RaggedTokens.of([self.row(row) for row in rows.tolist()])
+
+    def row(self, index: int) -> TokenIds:
+        at = bisect_left(self.rows, index)
+        changed = at < len(self.rows) and self.rows[at] == index
+        return self.own.row(at) if changed else self.like.row(index)
+
+    def streams(self, begin: int, end: int) -> list[TokenIds]:
+        found = self.like.streams(begin, end)
+        first, last = np.searchsorted(self.rows, (begin, end)).tolist()
+        own = self.own.streams(first, last) if last > first else ()
+        for row, stream in zip(self.rows[first:last].tolist(), own, strict=True):
+            found[row - begin] = stream
+        return found
+
+    def head(self, size: int) -> Flat:
+        flat = np.empty(min(size, self.total), dtype=np.result_type(self.like.flat, self.own.flat))
         for begin, part in self._parts():
             if begin >= len(flat):
                 break
             flat[begin : begin + len(part)] = part[: len(flat) - begin]
         return flat
 
-    def _parts(self) -> Iterator[tuple[int, TokenIds]]:
+    def _parts(self) -> Iterator[tuple[int, Flat]]:
         """Where it begins, and the tokens of each stretch that is in one of both columns, in order."""
         row, like = 0, self.like
         for at, changed in enumerate([*self.rows.tolist(), len(self.sizes)]):

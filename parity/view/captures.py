@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import overload
+
+import numpy as np
 
 from parity.comparator import Comparison
+from parity.comparator.classes import along, of_class
 from parity.pipeline.analyse import arm_result
-from parity.records import Capture, Completion, Finding, Key
+from parity.records import Capture, Completion, Finding, Index, Key, RaggedTokens, first_asked
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
 from parity.store.plans import sampling_of
@@ -29,7 +34,7 @@ def of_captures(
     """
     compared = comparisons or {}
     baseline, *others = captures
-    requests = _requests(captures)
+    requests = _Requests(captures)
     configs = told_apart({one.header.arm: one.header.engine for one in captures})
     arms = tuple(
         _arm(one, compared.get(one.header.arm), configs[one.header.arm], one is baseline or not compared)
@@ -46,8 +51,8 @@ def of_captures(
             key=lambda finding: -finding.weight,
         )
     )
-    keys = [key for capture in captures for key in capture.completions]
-    classes = {arm: {key: str(cls) for key, cls in one.classes.items()} for arm, one in compared.items()}
+    asked = {key[1:] for capture in captures for key in capture.keys}
+    classes = {arm: one.classes for arm, one in compared.items()}
     return RunView(
         run=Run(
             id="",
@@ -64,8 +69,8 @@ def of_captures(
             plan_hash="",
             directory=None,
             duration=None,
-            rounds=len({key.round for key in keys}),
-            samples=len({key.sample for key in keys}),
+            rounds=len({round for round, _ in asked}),
+            samples=len({sample for _, sample in asked}),
             sampling=sampling_of(baseline.header.sampling).to_json(),
             churn={},
         ),
@@ -74,7 +79,7 @@ def of_captures(
         total_findings=len(findings),
         chosen=worst(findings),
         asked_for_finding=False,
-        requests=tuple(requests.values()),
+        requests=requests.rows,
         outputs=tuple(output for capture in captures for output in _outputs(capture, classes)),
         read_evidence=lambda: of_comparisons(captures, compared),
         read_classes=lambda arm: classes.get(arm) or dict.fromkeys(_capture(captures, arm).completions, ""),
@@ -89,21 +94,59 @@ def _capture(captures: Sequence[Capture], arm: str) -> Capture:
     return next(one for one in captures if one.header.arm == arm)
 
 
-def _requests(captures: Sequence[Capture]) -> dict[str, RequestRow]:
-    found: dict[str, RequestRow] = {}
-    for capture in captures:
-        for one in capture:
-            name = one.key.request
-            if name not in found:
-                found[name] = RequestRow(len(found), name, None, one.prompt_token_ids)
-    return found
+class _Requests:
+    """What was asked, each once, in the order of the captures."""
+
+    def __init__(self, captures: Sequence[Capture]) -> None:
+        first = captures[0].keys
+        if isinstance(first, Index) and all(one.keys is first for one in captures):
+            self._index: Index[Key] | None = first
+            self.rows: Sequence[RequestRow] = Asked(first, captures[0].prompts)
+        else:
+            self._index = None
+            asked = enumerate(first_asked(captures))
+            self.rows = tuple(RequestRow(number, name, None, prompt) for number, (name, prompt) in asked)
+            self._by_name = {row.name: row for row in self.rows}
+
+    def get(self, name: str) -> RequestRow | None:
+        if self._index is None:
+            return self._by_name.get(name)
+        number = self._index.number(name)
+        return None if number is None else self.rows[number]
+
+
+class Asked(Sequence[RequestRow]):
+    """Requests of many completions, made when they are looked at."""
+
+    def __init__(self, index: Index[Key], prompts: RaggedTokens) -> None:
+        self._index, self._prompts = index, prompts
+
+    def __len__(self) -> int:
+        return len(self._index.firsts)
+
+    @overload
+    def __getitem__(self, at: int) -> RequestRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[RequestRow]: ...
+    def __getitem__(self, at: int | slice) -> RequestRow | Sequence[RequestRow]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        row = int(self._index.firsts[at])
+        return RequestRow(at, self._index[row].request, None, self._prompts.row(row))
 
 
 def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseline: bool) -> ArmView:
     header, result = capture.header, arm_result(capture)
     classes = {} if comparison is None else comparison.classes
     counted = Counter(
-        (one.key.round, len(one.token_ids), one.finish_reason, str(classes.get(one.key, ""))) for one in capture
+        (key.round, size, reason, cls or "")
+        for key, size, reason, cls in zip(
+            capture.keys,
+            map(int, capture.tokens.sizes),
+            capture.column("finish_reason"),
+            along(capture.keys, classes),
+            strict=True,
+        )
     )
     corrupt = Counter(str(one.kind) for one in comparison.corrupt) if comparison is not None else Counter()
     return ArmView(
@@ -139,12 +182,12 @@ def _by_round(one: Tally) -> tuple[int, int, str, str]:
     return one.round, one.n_tokens, one.finish_reason or "", one.cls
 
 
-def _in_order(comparison: Comparison, requests: Mapping[str, RequestRow]) -> list[Finding]:
+def _in_order(comparison: Comparison, requests: _Requests) -> list[Finding]:
     """As they come out of the store: by request, round, sample and position."""
 
     def place(one: Finding) -> tuple[int, str, int, int, int]:
         request = requests.get(one.request)
-        ordinal = len(requests) if request is None else request.ordinal
+        ordinal = len(requests.rows) if request is None else request.ordinal
         return ordinal, one.request, one.round, one.sample, -1 if one.position is None else one.position
 
     return sorted(comparison.findings, key=place)
@@ -152,7 +195,7 @@ def _in_order(comparison: Comparison, requests: Mapping[str, RequestRow]) -> lis
 
 def _finding(
     finding: Finding,
-    requests: Mapping[str, RequestRow],
+    requests: _Requests,
     baseline: Capture,
     candidate: Capture,
     comparison: Comparison,
@@ -196,8 +239,12 @@ def _stream(capture: Capture, key: Key, comparison: Comparison | None) -> Comple
 def _outputs(capture: Capture, classes: Mapping[str, Mapping[Key, str]]) -> Iterator[Output]:
     """The shortest corrupt completions; where none is, the shortest that ended by itself."""
     arm = capture.header.arm
-    found = sorted(capture, key=lambda one: len(one.token_ids))
-    corrupt = [one for one in found if classes.get(arm, {}).get(one.key) == "corrupt"]
-    for one in corrupt[:WORST] or [one for one in found if one.finish_reason not in CUT][:1]:
+    by_size = map(int, np.argsort(capture.tokens.sizes, kind="stable"))
+    corrupt = {key for key in of_class(classes.get(arm, {}), "corrupt") if key in capture.completions}
+    if corrupt:
+        found = islice((capture.rows[row] for row in by_size if capture.keys[row] in corrupt), WORST)
+    else:
+        found = islice((one for row in by_size if (one := capture.rows[row]).finish_reason not in CUT), 1)
+    for one in found:
         text = None if one.text is None else one.text[:TEXT]
         yield Output(arm, *one.key, len(one.token_ids), one.finish_reason, bool(corrupt), text)

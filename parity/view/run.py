@@ -122,7 +122,7 @@ class RunView:
     chosen: FindingView | None
     """The finding asked for, else the worst."""
     asked_for_finding: bool
-    requests: tuple[RequestRow, ...]
+    requests: Sequence[RequestRow]
     outputs: tuple[Output, ...] = ()
     siblings: tuple[Sibling, ...] = ()
     read_evidence: Callable[[], Evidence] = field(default=Evidence, compare=False, repr=False)

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
+from parity.comparator.classes import of_class
 from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import plans
@@ -218,7 +219,7 @@ def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References,
         count=left,
         suspects=_suspicion(judged),
     )
-    open_ = {key for key, one in judged.classes.items() if one == "unjudged"}
+    open_ = of_class(judged.classes, "unjudged")
     rules = _without_rules(said, open_, pairs, references)
     if not rules and (listed := _listed(arm, open_, pairs, references)):
         return _nothing_allowed_listed(left, listed, judged)
@@ -229,9 +230,10 @@ def _listed(arm: Capture, keys: Container[Key], pairs: Pairs, references: Refere
     """Tokens that the scores list at a place beside the chosen one, where all these completions are scored and may have
     a few tokens only; else 0."""
     most = 0
-    for one, key in zip(pairs.candidate, pairs.keys, strict=True):
+    for row, key in enumerate(pairs.keys):
         if key not in keys:
             continue
+        one = pairs.candidate[row]
         top = references.lookup.score(arm.header.arm, one)
         if top is None or len(top) != len(one.token_ids) or not arm.sampling_of(one).get("allowed_token_ids"):
             return 0
@@ -301,8 +303,8 @@ def limited(pairs: Pairs, completions: int, tokens: int, judged: Judged, referen
 
 def _without_rules(said: Message, keys: Container[Key], pairs: Pairs, references: References) -> list[NextStep]:
     """What settles it where all these completions were chosen from logits that no score shows: more scores do not."""
-    left = [one for one, key in zip(pairs.candidate, pairs.keys, strict=True) if key in keys]
-    if not left or not all(references.lookup.shaping(one).unknown for one in left):
+    left = [row for row, key in enumerate(pairs.keys) if key in keys]
+    if not left or not all(references.lookup.shaping(pairs.candidate[row]).unknown for row in left):
         return []
     return [NextStep(Step.UNSHAPED, said.id, names=references.lookup.shaped_by)]
 

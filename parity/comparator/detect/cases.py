@@ -65,8 +65,9 @@ class InDoubt(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One pair with equal prompts, and what is known of it so far."""
 
-    a: Completion
-    b: Completion
+    pairs: Pairs
+    row: int
+    """Which of these it is: its completions may be made when they are looked at."""
     parts_at: int
     """The first divergent token (`Pairs.parts_at`), -1 where the streams are equal."""
     past: Event | None = None
@@ -97,6 +98,20 @@ class Case(Struct, frozen=True):
     """Why it is the baseline's end that cannot be right."""
     doubtful: InDoubt | None = None
     """Where there is nothing else."""
+
+    @property
+    def a(self) -> Completion:
+        """The baseline's."""
+        return self.pairs.baseline[self.row]
+
+    @property
+    def b(self) -> Completion:
+        """The candidate's."""
+        return self.pairs.candidate[self.row]
+
+    @property
+    def key(self) -> Key:
+        return self.pairs.keys[self.row]
 
     @property
     def is_identical(self) -> bool:

@@ -36,7 +36,7 @@ def missing(inputs: Inputs) -> list[Finding]:
         return []
     shared_rounds: set[int] = set()
     if rounds_of_one(baseline, candidate):
-        if not baseline.completions.keys() & candidate.completions.keys():
+        if not candidate.shares_keys_with(baseline):
             return []  # captures of other requests: nothing is missing, nothing was compared
         shared_rounds = rounds(baseline) & rounds(candidate)
     for key in dict.fromkeys([*baseline.completions, *candidate.completions]):
@@ -266,9 +266,9 @@ def nondeterminism(inputs: Inputs, corrupt: list[Finding]) -> list[Finding]:
 def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Completion]]:
     """The completions of each of these requests and samples, where there is more than one."""
     rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
-    for key, completion in capture.completions.items() if wanted else ():
+    for row, key in enumerate(capture.keys) if wanted else ():
         if (key.request, key.sample) in wanted:
-            rounds[(key.request, key.sample)].append(completion)
+            rounds[(key.request, key.sample)].append(capture.rows[row])
     return [same for same in rounds.values() if len(same) > 1]
 
 

@@ -51,7 +51,7 @@ def _searched(events: Sequence[Drawn], donors: Callable[[], Donors]) -> dict[int
     asked = [n for n, (_, event) in enumerate(events) if _is_loose(event)]
     if not asked:
         return {}
-    leaks = donors().search([_query(*events[n]) for n in asked])
+    leaks = list(donors().search(_query(*events[n]) for n in asked))
     named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None)
     return {n: leak for n, leak in named if _is_enough(*events[n], leak)}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from parity.comparator.classes import with_others
 from parity.comparator.detect import completeness
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
@@ -51,10 +52,10 @@ def _findings(inputs: Inputs, references: References, pairs: Pairs, judged: Judg
 
 
 def _classes(judged: Judged, findings: Sequence[Finding]) -> Mapping[Key, CompletionClass]:
-    classes: dict[Key, CompletionClass] = dict(judged.classes)
+    classes: dict[Key, CompletionClass] = {}
     for finding in findings:
         if finding.kind is Kind.MISSING_COMPLETION:
             classes[finding.key] = "missing"
-        elif finding.severity is Severity.CORRUPT and finding.key in classes:
+        elif finding.severity is Severity.CORRUPT and (finding.key in classes or finding.key in judged.classes):
             classes[finding.key] = "corrupt"
-    return classes
+    return with_others(judged.classes, classes)

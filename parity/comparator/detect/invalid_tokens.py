@@ -17,9 +17,7 @@ def invalid_rows(tokens: RaggedTokens, vocab_size: int | None) -> set[int]:
     """Streams with a token id outside the vocabulary."""
     limit = vocab_size if vocab_size is not None else INT32_MAX
     # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.
-    if tokens.all_below(limit):
-        return set()
-    return set(tokens.rows_with(tokens.flat.view(np.uint64) >= limit))
+    return set() if tokens.all_below(limit) else set(tokens.beyond(limit))
 
 
 def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:

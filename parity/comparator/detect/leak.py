@@ -7,9 +7,9 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import count
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +17,15 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
+from parity.comparator.detect.numbered import Numbered
 from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.sets import distinct, is_in
 from parity.comparator.streams.spans import SEED, Hits, LaidOut, Places, threes
 from parity.messages import Message, message
-from parity.records import Capture, Key, RaggedTokens, TokenIds
+from parity.records import Capture, Index, Key, RaggedTokens, TokenIds
+from parity.records.lazy import Picked
 
 MAX_CHANCE = 0.02
 """A match is a leak when fewer than this many such matches are expected by chance in the whole run."""
@@ -127,44 +129,63 @@ class _Match(NamedTuple):
     end: int
 
 
+_AT_ONCE = 1 << 14
+"""Queries that are looked for in one pass: a pass takes as long as hashing the run, a query as much memory as the
+tokens of its completion."""
+
+
 class Donors:
     """All streams of a run, searchable: baseline completions, the candidate's where they differ from the baseline's,
     and prompts. `rejected`: where the candidate's own tokens are wrong."""
 
     def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs, rejected: Rejected | None = None) -> None:
         self._rejected = rejected
-        differing = [pairs.candidate[row] for row in np.flatnonzero(~pairs.identical).tolist()]
+        differing = np.flatnonzero(~pairs.identical)
         alone = (
             [] if candidate.keys == baseline.keys else [one for one in candidate if one.key not in baseline.completions]
         )
-        self._keys = [*baseline.keys, *(one.key for one in (*differing, *alone))]
-        requests = [key.request for key in self._keys]
-        self._numbers = dict(zip(dict.fromkeys(requests), count()))
-        self._requests = list(self._numbers)
+        self._keys = baseline.keys
+        self._more: Sequence[Key] = Picked(pairs.keys, differing)
+        if alone:
+            self._more = [*self._more, *(one.key for one in alone)]
+        self._requests = Numbered(self._keys, self._more)
         other_prompts = [pairs.candidate[row] for row in np.flatnonzero(~pairs.same_prompt).tolist()]
-        if len(self._numbers) == len(baseline.keys) and not other_prompts and not alone:
+        if len(self._requests) == len(baseline.keys) and not other_prompts and not alone:
             prompts = baseline.prompts
         else:
-            first: dict[str, TokenIds] = {}
-            for one in (*baseline, *alone):
-                first.setdefault(one.key.request, one.prompt_token_ids)
+            first: dict[int, TokenIds] = {}
+            keys = baseline.keys
+            for row in map(int, keys.firsts) if isinstance(keys, Index) else range(len(keys)):
+                number = self._requests.number(keys[row].request)
+                if number not in first:
+                    first[number] = baseline.prompts.row(row)
+            for one in alone:
+                first.setdefault(self._requests.number(one.key.request), one.prompt_token_ids)
             prompts = RaggedTokens.of([*first.values(), *(one.prompt_token_ids for one in other_prompts)])
-        others = RaggedTokens.of([one.token_ids for one in (*differing, *alone)])
+        others = pairs.candidate_tokens.of_rows(differing)
+        if alone:
+            others = RaggedTokens.of([*others.streams(0, len(differing)), *(one.token_ids for one in alone)])
         self._run = LaidOut((baseline.tokens, others, prompts))
-        owners = [*requests, *self._requests, *(one.key.request for one in other_prompts)]
-        self._owners = np.fromiter(map(self._numbers.__getitem__, owners), dtype=np.int64, count=len(owners))
+        theirs = np.array([self._requests.number(one.key.request) for one in other_prompts], dtype=np.int32)
+        of_prompts = np.arange(len(self._requests), dtype=np.int32)
+        self._owners = np.concatenate([self._requests.of_streams(), of_prompts, theirs])
         self._language: Language | None = None
         self._sampled: TokenIds | None = None
         self._own_counts: dict[str, tuple[Counts, Counts]] = {}
         self._threes: dict[str, Places] = {}
 
-    def search(self, queries: list[Query]) -> list[Leak | None]:
-        """The most telling leak for each query, or None. One pass over the run for all of them."""
+    def search(self, queries: Iterable[Query]) -> Iterator[Leak | None]:
+        """The most telling leak for each query, or None. One pass over the run for some thousand of them."""
+        left = iter(queries)
+        while some := list(islice(left, _AT_ONCE)):
+            yield from self._search(some)
+
+    def _search(self, queries: list[Query]) -> list[Leak | None]:
         result: list[Leak | None] = [None] * len(queries)
         if not queries:
             return result
         hits = self._run.hits([query.tokens[query.first : query.last + SEED - 1] for query in queries])
-        numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
+        numbers = np.array([self._requests.number(query.request) for query in queries])
         foreign = self._owners[hits.stream] != numbers[hits.span]
         first = np.searchsorted(hits.span, np.arange(len(queries) + 1)).tolist()
         for index in distinct(hits.span[foreign]).tolist():
@@ -176,7 +197,7 @@ class Donors:
     def _best(self, query: Query, hits: Hits) -> Leak | None:
         """The most telling of the matches at the hits."""
         stream, diagonal, start, end = self._matches(query, hits)
-        owner, mine = self._owners[stream], self._numbers.get(query.request, -1)
+        owner, mine = self._owners[stream], self._requests.number(query.request)
         from_candidate = self._run.column_of(stream) == PARTS.index("candidate completion")
         # The victim may say it of its own accord; its own faulty output does not count.
         own = (owner == mine) & ~from_candidate
@@ -201,7 +222,7 @@ class Donors:
             if bool(from_candidate[at]) and self._is_wrong_there(match):
                 continue
             shared = sharing(match.start, match.end)
-            if shared <= max(MAX_SHARING, len(self._numbers) // SHARED_BY):
+            if shared <= max(MAX_SHARING, len(self._requests) // SHARED_BY):
                 leak = self._leak(match, shared, chance)
                 if leak is not None:
                     return leak
@@ -229,7 +250,10 @@ class Donors:
 
     def _key(self, stream: int) -> Key | None:
         """The completion; None for a prompt."""
-        return self._keys[stream] if stream < len(self._keys) else None
+        if stream < len(self._keys):
+            return self._keys[stream]
+        rest = stream - len(self._keys)
+        return self._more[rest] if rest < len(self._more) else None
 
     def _round(self, stream: int) -> int | None:
         key = self._key(stream)
@@ -239,7 +263,7 @@ class Donors:
         self, match: _Match, sharing: int, chance_of: Callable[[int, int, str], tuple[float, float]]
     ) -> Leak | None:
         """The match as a leak; None where chance explains it."""
-        donor = self._requests[self._owners[match.stream]]
+        donor = self._requests.name(int(self._owners[match.stream]))
         at = match.diagonal + match.start - int(self._run.bounds[match.stream])
         probability, most = chance_of(match.start, match.end, donor)
         chance = self._places(at, match.start) * probability
@@ -260,8 +284,8 @@ class Donors:
         return self._threes[request]
 
     def _prompt(self, request: str) -> TokenIds:
-        number, prompts = self._numbers.get(request), int(self._run.first_streams[PARTS.index("prompt")])
-        return np.empty(0, dtype=np.int64) if number is None else self._run.stream(prompts + number)
+        number, prompts = self._requests.number(request), int(self._run.first_streams[PARTS.index("prompt")])
+        return np.empty(0, dtype=np.int64) if number < 0 else self._run.stream(prompts + number)
 
     def _places(self, donor_start: int, start: int) -> int:
         """Places of the run at which a match would have counted as one like this: where rows are mixed up, a stream is
@@ -293,7 +317,7 @@ class Donors:
     def _counted(self, request: str, sample: TokenIds) -> tuple[Counts, Counts]:
         """Tokens and pairs in the request's streams, as far as the language was counted from them."""
         if request not in self._own_counts:
-            streams = np.flatnonzero(self._owners == self._numbers.get(request, -1)).tolist()
+            streams = np.flatnonzero(self._owners == self._requests.number(request)).tolist()
             spans = [self._run.bounds[index : index + 2].tolist() for index in streams]
             own = [sample[start:end] for start, end in spans if end <= len(sample)]
             none = [np.empty(0, dtype=np.int64)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from parity.comparator.classes import of_all, with_others
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, InDoubt, Setup
 from parity.comparator.detect.draft_acceptance import Proposed
@@ -23,6 +24,7 @@ from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.gaps import Decided, TokenGaps, decided, gap_instead
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
+from parity.comparator.streams.pairing import at_rows
 from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
@@ -40,7 +42,7 @@ class Judged(Struct, frozen=True):
     """What was found in all pairs."""
 
     findings: list[Finding] = field(default_factory=list)
-    classes: dict[Key, CompletionClass] = field(default_factory=dict)
+    classes: Mapping[Key, CompletionClass] = field(default_factory=dict)
     gaps: dict[Key, TokenGaps] = field(default_factory=dict)
     """Of scored candidate completions that differ from the baseline's."""
     limited: dict[Key, int] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Judged(Struct, frozen=True):
         """What was found in other pairs as well; `broken` is of all pairs and stays."""
         return Judged(
             [*self.findings, *other.findings],
-            self.classes | other.classes,
+            with_others(self.classes, other.classes),
             self.gaps | other.gaps,
             self.limited | other.limited,
             self.suspects | other.suspects,
@@ -105,32 +107,38 @@ def judge_pairs(setup: Setup) -> Judged:
     for detector in detectors():
         cases = detector.look(cases, setup)
     mismatches = findings.input_mismatches(arms, pairs)
-    classes: dict[Key, CompletionClass] = dict.fromkeys(pairs.keys, "identical")
-    classes |= dict.fromkeys((one.key for one in mismatches), "corrupt")
-    classes |= {case.b.key: class_of(case, setup.tolerance) for case in cases}
+    others: dict[Key, CompletionClass] = dict.fromkeys((one.key for one in mismatches), "corrupt")
+    keys = [case.key for case in cases]
+    others |= {key: class_of(case, setup.tolerance) for key, case in zip(keys, cases, strict=True)}
+    classes = with_others(of_all(pairs.keys, "identical"), others)
     return replace(
-        _seen_in(cases, classes),
+        _seen_in(keys, cases, classes),
         findings=[*mismatches, *(one for case in cases for one in findings.findings_of(case, arms, setup.tolerance))],
         notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
         excused=max(setup.tolerance, setup.doubt.lone),
     )
 
 
-def _seen_in(cases: Sequence[Case], classes: dict[Key, CompletionClass]) -> Judged:
-    """What is known of the pairs besides findings."""
+def _seen_in(keys: Sequence[Key], cases: Sequence[Case], classes: Mapping[Key, CompletionClass]) -> Judged:
+    """What is known of the pairs besides findings; `keys`: of the cases, each made once."""
+    keyed = list(zip(keys, cases, strict=True))
 
     def of_each(value: Callable[[Case], T | None]) -> dict[Key, T]:
-        return {case.b.key: found for case in cases if (found := value(case)) is not None}
+        return {key: found for key, case in keyed if (found := value(case)) is not None}
 
     return Judged(
         classes=classes,
         gaps=of_each(lambda case: case.gaps if case.from_scores else None),
         limited=of_each(lambda case: None if case.events else case.unjudged_from),
         suspects=of_each(
-            lambda case: case.suspect if classes[case.b.key] == "unjudged" and not _baseline_is_wrong(case) else None
+            lambda case: (
+                case.suspect
+                if case.suspect is not None and classes[case.key] == "unjudged" and not _baseline_is_wrong(case)
+                else None
+            )
         ),
         doubtful=of_each(lambda case: case.doubtful),
-        contradicted=[case.b.key for case in cases if case.contradicted and not _broke_first(case)],
+        contradicted=[key for key, case in keyed if case.contradicted and not _broke_first(case)],
         baseline_ends=of_each(lambda case: case.baseline_end),
     )
 
@@ -173,8 +181,8 @@ def _broke_first(case: Case) -> bool:
 def _differing(setup: Setup) -> list[Case]:
     """The pairs of equal prompts and other tokens, each with what the reference says of it."""
     pairs = setup.pairs
-    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
-    others = [pairs.candidate[row] for row in rows]
+    where = np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    rows, others = where.tolist(), at_rows(pairs.candidate, where)
     scored = setup.reference.all_gaps(setup.arms[1], others)
     said = dict(zip(scored, decided([gaps for gaps, _ in scored.values()], setup.tolerance), strict=True))
     asked_alike = not setup.inputs.candidate.own_sampling
@@ -183,31 +191,32 @@ def _differing(setup: Setup) -> list[Case]:
     for row, b, may_overrun in zip(rows, others, too_long[rows].tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
         gaps = scored[b.key][0] if b.key in scored else None
-        cases.append(_case(pairs.baseline[row], b, int(pairs.parts_at[row]), past, gaps, said.get(b.key), setup))
+        cases.append(_case(row, pairs.baseline[row], b, past, gaps, said.get(b.key), setup))
     return cases
 
 
 def _case(
+    row: int,
     a: Completion,
     b: Completion,
-    parts_at: int,
     past: Event | None,
     scored: TokenGaps | None,
     said: Decided | None,
     setup: Setup,
 ) -> Case:
     """One pair with the gaps of the candidate's tokens: by its score, else by what the engines listed themselves."""
+    pairs, parts_at = setup.pairs, int(setup.pairs.parts_at[row])
     if scored is not None:
         rival = _rival(a, b, parts_at, setup)
         contradicted = rival is not None and rival[0] > setup.tolerance + CONTRADICTION
-        return Case(a, b, parts_at, past, scored, said, from_scores=True, rival=rival, contradicted=contradicted)
+        return Case(pairs, row, parts_at, past, scored, said, from_scores=True, rival=rival, contradicted=contradicted)
     shaping = setup.reference.shaping(b)
     if shaping.unknown:
-        return Case(a, b, parts_at, past)
+        return Case(pairs, row, parts_at, past)
     gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping) or (None, False)
     if b.lists is not None and setup.lists_show_choices:
         gaps = own_rejections(b, gaps, parts_at, setup.tolerance, shaping)
-    return Case(a, b, parts_at, past, gaps, gap_is_the_others=is_the_others)
+    return Case(pairs, row, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
 
 def _rival(a: Completion, b: Completion, first: int, setup: Setup) -> tuple[float, bool] | None:
@@ -229,20 +238,27 @@ def _identical(setup: Setup) -> list[Case]:
     same = pairs.identical & pairs.same_prompt
     rows = np.flatnonzero(same)
     if not any(detector.at_equal_tokens for detector in detectors()):
-        rows = np.flatnonzero(same & _odd(setup, rows.tolist()))
-    return [Case(pairs.baseline[row], pairs.candidate[row], -1) for row in rows.tolist()]
+        rows = np.flatnonzero(same & _odd(setup, rows))
+    return [Case(pairs, row, -1) for row in rows.tolist()]
 
 
-def _odd(setup: Setup, equal: Sequence[int]) -> npt.NDArray[np.bool_]:
+def _odd(setup: Setup, equal: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Shape (P,): pairs with something besides tokens that a detector may have a question to; `equal`: those of equal
     tokens. One thing after another over all pairs: looking at each pair costs more than comparing it."""
     pairs = setup.pairs
-    both = zip(pairs.baseline, pairs.candidate, strict=True)
-    odd = np.array([a.finish_reason != b.finish_reason or a.text != b.text for a, b in both], dtype=np.bool_)
+    odd = np.zeros(len(pairs.keys), dtype=np.bool_)
+    apart = pairs.said_apart()
+    if isinstance(apart, range):
+        both = zip(pairs.baseline, pairs.candidate, strict=True)
+        odd = np.array([a.finish_reason != b.finish_reason or a.text != b.text for a, b in both], dtype=np.bool_)
+    else:
+        for row in apart:
+            a, b = pairs.baseline[row], pairs.candidate[row]
+            odd[row] = a.finish_reason != b.finish_reason or a.text != b.text
     keys = setup.invalid | setup.broken.candidate.keys()
     if keys:
         odd |= np.array([key in keys for key in pairs.keys], dtype=np.bool_)
     if setup.inputs.candidate.has_logprobs:
         odd |= np.array([b.lists is not None for b in pairs.candidate], dtype=np.bool_)
-        odd[list(doubtful_rows(pairs, equal))] = True
+        odd[list(doubtful_rows(pairs, equal.tolist()))] = True
     return odd

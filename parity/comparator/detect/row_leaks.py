@@ -101,10 +101,10 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     def weights(n: int) -> FloatArray | None:
         return _weights(cases[n], setup.tolerance)
 
-    queries = [
+    queries = (
         query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n), strict=True)
         for n, at in loose
-    ]
+    )
     result = list(cases)
     for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
         case = result[n]
@@ -215,9 +215,9 @@ def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setu
         rejected = unsupported[n]
         return None if rejected is None else rejected.astype(np.float64)
 
-    queries = [
+    queries = (
         query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n)) for n, at in loose
-    ]
+    )
     result = list(cases)
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = result[n]
@@ -238,8 +238,7 @@ def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) 
         if suspect is not None and proven_copy(result[n].b, suspect, setup.inputs.baseline, len(bare)):
             proven = suspect.but(judged_by=JudgedBy.NO_OTHER_COPY)
             result[n] = replace(result[n], suspect=proven, events=(proven,))
-    places = [(case.a, case.b, case.flip) for case in (cases[n] for n in bare) if case.flip is not None]
-    for index, leak, is_proven in seeming_leaks(places, donors, setup.inputs.baseline):
+    for index, leak, is_proven in seeming_leaks([cases[n] for n in bare], donors, setup.inputs.baseline):
         case = result[bare[index]]
         if case.events:
             continue

@@ -305,7 +305,7 @@ def requested(inputs: Inputs, pairs: Pairs) -> Requested:
         rules = stops.stop_rules(arm.header, baseline)
         # A step's rest is taken off streams to compare them, and a rule is about it; a server's habits are about none.
         known = arm if writer.is_server else given
-        late = stops.may_overrun(list(known), rules, known.tokens, asked_alike=not known.own_sampling)
+        late = stops.may_overrun(known.rows, rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
         sides.append(Arm(known.completions, writer, rules, own.read_words, too_long))
     return Requested(sides[1].writer, break_rules(sides[0], sides[1], pairs))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from parity.comparator.classes import of_all, with_others
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, wording
 from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
 from parity.comparator.detect.donors import Asking, named
@@ -68,7 +69,9 @@ def judge_sampled(
     left_out = corrupt | shown.sums.not_counted
     return Judged(
         findings=found,
-        classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
+        classes=with_others(
+            of_all(pairs.keys, "sampled"), {key: "corrupt" for key in pairs.keys if key in corrupt} if corrupt else {}
+        ),
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
         notes=[*shown.bets.notes, *shown.beyond.notes],

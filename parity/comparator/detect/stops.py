@@ -130,7 +130,7 @@ def _terminator_of(baseline: Capture) -> frozenset[int]:
 def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:
     """Completions that hold a terminator before their last token and after min_tokens; -1 for none."""
     rows = capture.tokens.rows_at(capture.tokens.places_of(terminators))
-    completions = list(capture)
+    completions = capture.rows
     heeding = (completions[row] for row in rows if not completions[row].sampling.get("ignore_eos"))
     inside = [one.token_ids[min_tokens:-1] for one in heeding]
     passed = sum(bool(np.isin(tokens, list(terminators)).any()) for tokens in inside)

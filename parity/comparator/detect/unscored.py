@@ -9,13 +9,17 @@ is never beyond it: optional ones exist in any text.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.detect.cases import Case
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors, Leak, Query
 from parity.comparator.streams.repeats import LONGEST_LAG, is_periodic
 from parity.records import Capture, Completion, Kind, RaggedTokens
+from parity.records.lazy import Index
 
 SHORTEST_LEAK = 12
 """Tokens of another request that must stand at the divergence to count in a completion without scores."""
@@ -39,9 +43,7 @@ RESUMED = 8
 """Tokens with which the victim's own text must continue after a span, at the very place where it would have been."""
 
 
-def seeming_leaks(
-    cases: list[tuple[Completion, Completion, int]], donors: Donors, baseline: Capture
-) -> list[tuple[int, Leak, bool]]:
+def seeming_leaks(cases: Sequence[Case], donors: Donors, baseline: Capture) -> list[tuple[int, Leak, bool]]:
     """(index, leak, is it proven) for each completion that goes on, from where it parts, with what only one other
     request says.
 
@@ -49,29 +51,36 @@ def seeming_leaks(
     says of its own accord, a refusal or a licence, stands in two requests too and in no third, but it does not give
     the text back at the token where it took it.
 
-    `cases`: baseline and candidate completions that nothing judges, and the position at which they part.
+    `cases`: those that nothing judges, and that part at a known place.
     """
-    queries = [Query(b.key, b.token_ids, at, at + 1, at, None, at) for _, b, at in cases]
+    queries = (Query(one.key, one.b.token_ids, at, at + 1, at, None, at) for one, at in _parting(cases))
     found = [
         (index, leak)
         for index, leak in enumerate(donors.search(queries))
         if leak is not None
         and leak.donor_part != "candidate completion"  # of two that nobody judged, either may be the donor
-        and leak.start == cases[index][2]
+        and leak.start == cases[index].flip
         and leak.length >= SHORTEST_LEAK
         and leak.chance <= CERTAIN
         and leak.sharing == 1
-        and is_periodic(cases[index][1].token_ids[leak.start : leak.start + leak.length]) is None
+        and is_periodic(cases[index].b.token_ids[leak.start : leak.start + leak.length]) is None
     ]
     lengths = sorted({max(SHORTEST_LEAK // 2, int(SHARED_SHARE * leak.length)) for _, leak in found})
     owners = _owners(baseline)
     # A span that is shared makes all shorter ones shared.
     free = next((size for size in lengths if not shares(baseline.tokens, owners, size)), None)
     return [
-        (index, leak, _resumes(*cases[index][:2], leak))
+        (index, leak, _resumes(cases[index].a, cases[index].b, leak))
         for index, leak in found
         if free is not None and SHARED_SHARE * leak.length >= free
     ]
+
+
+def _parting(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
+    """Each with the place where the candidate takes another branch."""
+    for case in cases:
+        assert case.flip is not None
+        yield case, case.flip
 
 
 def _resumes(a: Completion, b: Completion, leak: Leak) -> bool:
@@ -103,8 +112,10 @@ def repeats(flat: npt.NDArray[np.int64], size: int) -> bool:
 
 
 def _owners(capture: Capture) -> npt.NDArray[np.int64]:
+    if isinstance(capture.keys, Index):
+        return capture.keys.numbers.astype(np.int64)
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(one.key.request, len(numbers)) for one in capture], dtype=np.int64)
+    return np.array([numbers.setdefault(key.request, len(numbers)) for key in capture.keys], dtype=np.int64)
 
 
 def shares(column: RaggedTokens, owners: npt.NDArray[np.int64], size: int) -> bool:

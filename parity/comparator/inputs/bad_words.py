@@ -80,7 +80,7 @@ def without_bad_words(
             name = by_key.get((arm.header.arm, key))
             if name is not None:
                 found[name] = without_words(found[name], one.token_ids, words)
-        made.append(replace(arm, completions={**arm.completions, **changed}) if changed else arm)
+        made.append(arm.but(changed) if changed else arm)
     return made[0], made[1], found, frozenset({NAME})
 
 

@@ -158,7 +158,7 @@ def _without_dropped_eos(
                 trimmed[score_key] = top
     if not shorter:
         return None
-    keeper = replace(keeper, completions={**keeper.completions, **shorter})
+    keeper = keeper.but(shorter)
     pair = (keeper, other) if kept[0] else (other, keeper)
     return *pair, trimmed, len(shorter)
 
@@ -197,10 +197,7 @@ def _without_rest_of_step(
         score_key = ScoreKey(arms[longer].header.arm, *key)
         if score_key in trimmed:
             trimmed[score_key] = _first_lists(trimmed[score_key], count)
-    arms = [
-        replace(arm, completions={**arm.completions, **cut}) if cut else arm
-        for arm, cut in zip(arms, shorter, strict=True)
-    ]
+    arms = [arm.but(cut) if cut else arm for arm, cut in zip(arms, shorter, strict=True)]
     return arms[0], arms[1], trimmed, sum(map(len, shorter))
 
 

@@ -81,7 +81,7 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
             for key, one in arm.completions.items()
             if one.finish_reason in others
         }
-        arm = replace(arm, completions={**arm.completions, **changed})
+        arm = arm.but(changed)
     arm, unknown = _without_unknown(arm)
     arm, notes = _one_for_all(arm)
     return arm, Remarks(notes=unknown + notes)
@@ -101,7 +101,7 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     }
     if not unnamed:
         return arm, ()
-    arm = replace(arm, completions={**arm.completions, **unnamed})
+    arm = arm.but(unnamed)
     if not words:
         return arm, ()
     note = message(
@@ -135,7 +135,7 @@ def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
         }
         if len(others) >= (1 if served(arm.header) else FEW):
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
-            return replace(arm, completions={**arm.completions, **others}), (note,)
+            return arm.but(others), (note,)
     return arm, ()
 
 

@@ -121,7 +121,7 @@ def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
                 for one in arm
                 if one.logprobs is not None and amount.holds(one, len(one.logprobs))
             }
-            return replace(arm, completions={**arm.completions, **mended}), _habit(arm, amount.what)
+            return arm.but(mended), _habit(arm, amount.what)
     return arm, Remarks()
 
 
@@ -156,7 +156,7 @@ def _converted(arm: Capture, kind: Numbers) -> tuple[Capture, Remarks]:
         if one.logprobs is not None
     }
     what = message("inputs.other_numbers", "its logprobs are {what}: taken as such", what=kind.name)
-    return replace(arm, completions={**arm.completions, **changed}), _habit(arm, what)
+    return arm.but(changed), _habit(arm, what)
 
 
 def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Remarks]:

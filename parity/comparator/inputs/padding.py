@@ -50,12 +50,12 @@ def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
         count=len(cut),
         token=with_what.pop(),
     )
-    return replace(arm, completions={**arm.completions, **cut}), note(said)
+    return arm.but(cut), note(said)
 
 
 def _ended(arm: Capture, rows: list[int], ends: list[int]) -> Iterator[tuple[Completion, int]]:
     """The completions of these rows, which hold a stop token, and how many tokens they have up to it."""
-    every = tuple(arm)
+    every = arm.rows
     for row in rows:
         yield every[row], int(np.isin(every[row].token_ids, ends).argmax()) + 1
 

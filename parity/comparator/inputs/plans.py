@@ -108,7 +108,7 @@ def rounds_of_one(baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
     digests = [capture.header.plan_digest for capture in (baseline, candidate)]
     if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
         return ()
-    if not left & right or not baseline.completions.keys() & candidate.completions.keys():
+    if not left & right or not candidate.shares_keys_with(baseline):
         return (
             message(
                 "inputs.nothing_in_common",

@@ -68,7 +68,7 @@ def _filled(both: Prompts) -> Prompts:
         "{arm}: its prompts were not recorded, so that it was asked the same is not checked",
         arm=arm.header.arm,
     )
-    arm = replace(arm, completions={**arm.completions, **filled})
+    arm = arm.but(filled)
     return structs.replace(both, candidate=arm, remarks=both.remarks + Remarks(limits=(limit,)))
 
 
@@ -92,7 +92,7 @@ def _without_echo(both: Prompts) -> Prompts:
     note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
     return structs.replace(
         both,
-        candidate=replace(arm, completions={**arm.completions, **cut}),
+        candidate=arm.but(cut),
         remarks=both.remarks + Remarks(notes=(note,)),
         echoed={**both.echoed, **{ScoreKey(arm.header.arm, *key): len(one.token_ids) for key, one in cut.items()}},
     )
@@ -149,7 +149,7 @@ def _without_padding(both: Prompts) -> Prompts:
         size=lengths.pop(),
         token=tokens.pop(),
     )
-    arm = replace(arm, completions={**arm.completions, **plain})
+    arm = arm.but(plain)
     return structs.replace(both, candidate=arm, remarks=both.remarks + Remarks(notes=(note,)))
 
 
@@ -164,7 +164,7 @@ def _from(one: Completion, size: int) -> Completion:
 def _without_additions(both: Prompts) -> Prompts:
     """A server that puts the same few tokens (a BOS) before every prompt: the model was asked something else."""
     pairs = _differing(both)
-    if len(pairs) < FEW or len(pairs) < len(both.candidate.completions.keys() & both.baseline.completions.keys()):
+    if len(pairs) < FEW or len(pairs) < both.candidate.in_common_with(both.baseline):
         return both
     added = {tuple(b[: len(b) - len(a)].tolist()) for a, b in pairs.values() if _ends_with(b, a)}
     if len(added) != 1 or not all(_ends_with(b, a) for a, b in pairs.values()):

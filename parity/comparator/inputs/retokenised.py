@@ -70,9 +70,9 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     if detokenize is not None:
         made |= _supported_alone(source, made, frozenset(), detokenize)
         made |= _supported_alone(target, made, changed, detokenize)
-    target = replace(target, completions={**target.completions, **changed})
+    target = target.but(changed)
     without = {key: replace(source.completions[key], logprobs=None) for key in unread}
-    source = replace(source, completions={**source.completions, **without})
+    source = source.but(without)
     reasons: tuple[Message, ...] = ()
     if left:
         reasons = (

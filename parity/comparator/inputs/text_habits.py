@@ -198,8 +198,7 @@ def as_written(
 
 
 def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextHabit:
-    texts = [one.text for one in arm] if by_others(arm.header) else []
-    if texts.count(None) == len(texts):
+    if not by_others(arm.header) or not arm.has_texts:
         return NONE
     if detokenize is None and served(other.header) and not served(arm.header):
         return NONE  # where the texts of the two tell nothing but that they differ, it is the server's habit
@@ -218,7 +217,7 @@ def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detoken
         if (sample := _sample(one, other, detokenize, ends)) is not None and habit.same(sample)
     }
     note = message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=habit.what)
-    return replace(arm, completions={**arm.completions, **plain}), Remarks(notes=(note,))
+    return arm.but(plain), Remarks(notes=(note,))
 
 
 def _may_be_cut(arm: Capture, one: Completion) -> bool:

@@ -30,7 +30,7 @@ def tokenizers_of(given: Render | None, baseline: Capture, candidate: Capture) -
         return Tokenizers()
     render = _trusted(given, baseline, candidate)
     # What cuts words into tokens is a whole tokenizer, unless the captures have texts that are not of it.
-    if not isinstance(given, Tokenizer) or (render is None and any(one.text is not None for one in baseline)):
+    if not isinstance(given, Tokenizer) or (render is None and baseline.has_texts):
         return Tokenizers(render)
     return Tokenizers(render, cache(partial(words_of, tokenizer=given)))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.classes import counted
 from parity.comparator.population.first_faults import first_faults
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.statistics import (
@@ -39,7 +41,7 @@ DRIFT_RATIO = 2.0
 def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Rates:
     """Completions by class, and the rate of corrupt completions by kind with 95 % Wilson intervals."""
     findings = list(findings)
-    by_class = Counter(classes.values())
+    by_class = counted(classes)
     total = len(classes)
     judged = total - by_class["unjudged"] - by_class["missing"]
     by_kind: dict[str, set[Key]] = {}
@@ -89,14 +91,21 @@ def loop_period(tokens: TokenIds) -> int | None:
     return None
 
 
+_AT_ONCE = 4096
+"""Pairs of which the ends are looked at together."""
+
+
 def loops(pairs: Iterable[tuple[Completion, Completion]]) -> Loops:
     """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
-    pairs = [(a, b) for a, b in pairs if not (a.aborted or b.aborted)]
-    first = ends_in_loop([a.token_ids for a, _ in pairs])
-    second = ends_in_loop([b.token_ids for _, b in pairs])
-    only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
+    left = ((a.token_ids[-LOOP_WINDOW:], b.token_ids[-LOOP_WINDOW:]) for a, b in pairs if not (a.aborted or b.aborted))
+    both = only_baseline = only_candidate = 0
+    while some := list(islice(left, _AT_ONCE)):
+        first, second = (ends_in_loop(side) for side in zip(*some, strict=True))
+        both += int((first & second).sum())
+        only_baseline += int((first & ~second).sum())
+        only_candidate += int((second & ~first).sum())
     return Loops(
-        both=int((first & second).sum()),
+        both=both,
         only_baseline=only_baseline,
         only_candidate=only_candidate,
         p_candidate_loops_more=mcnemar_more(only_candidate, only_baseline),

@@ -41,7 +41,7 @@ def over_rounds(pairs: Pairs, gaps: Mapping[Key, TokenGaps], alpha: float) -> di
     values = {
         "differing": (~pairs.identical).astype(np.float64),
         "mean_gap": np.where(pairs.random, np.nan, of_gaps),
-        "length": np.array([len(one.token_ids) for one in pairs.candidate], dtype=np.float64),
+        "length": pairs.candidate_tokens.sizes.astype(np.float64),
     }
     limit = math.log(len(MEASURES) / alpha)
     found = {}

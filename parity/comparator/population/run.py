@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import UNSET, Struct, structs
 
+from parity.comparator.classes import along
 from parity.comparator.detect.found import Found
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
@@ -117,7 +118,7 @@ def measure(
 def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int, int]:
     """(completions equal to the baseline's, those that part at near-ties and are judged to their end, those that are
     not)."""
-    classes = Counter(map(judged.classes.get, pairs.keys))
+    classes = Counter(along(pairs.keys, judged.classes))
     cut_short = judged.limited.keys() & pairs.keys if judged.limited else ()
     open_ones = sum(judged.classes.get(key) == "near_tie" for key in cut_short)
     return classes["identical"], classes["near_tie"] - open_ones, open_ones
@@ -135,7 +136,7 @@ def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
 
 
 def _loops(pairs: Pairs) -> Loops:
-    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
     return rates.loops((pairs.baseline[row], pairs.candidate[row]) for row in rows)
 
 

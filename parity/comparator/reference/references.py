@@ -41,7 +41,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     wrong = wrong_scores(inputs, pairs, lookup)
     if wrong is not None:
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
-    baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
+    baseline = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own = inputs.baseline.completions
     greedy = (scored for key, scored in baseline.items() if not inputs.is_drawn(own[key]))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)

@@ -264,9 +264,11 @@ def _chosen_by_baseline(
 def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
     """Greedy completions of the baseline that are scored, or whose pair is."""
     own, other = (reference.scored(arm.header.arm) for arm in (inputs.baseline, inputs.candidate))
-    for key, one in inputs.baseline.completions.items():
-        if (key in other or key in own) and not inputs.is_drawn(one):
-            yield one
+    for key in inputs.baseline.keys:
+        if key in other or key in own:
+            one = inputs.baseline.completions[key]
+            if not inputs.is_drawn(one):
+                yield one
 
 
 def _at_partings(inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference) -> float:

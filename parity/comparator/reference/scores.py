@@ -135,10 +135,20 @@ class Reference:
         if arm not in self._by_arm:
             return {}
         scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
-        new = [(one, top) for one, top in scored if self._known.get((arm, one.key), (None,))[0] is not one]
+        new = [(one, top) for one, top in scored if not self._knows(arm, one)]
         for (one, _), gaps in zip(new, self._computed(new), strict=True):
             self._known[arm, one.key] = one, gaps
         return {one.key: (self._known[arm, one.key][1], top) for one, top in scored}
+
+    def _knows(self, arm: str, one: Completion) -> bool:
+        """Are the gaps those of this completion? Another one of its key may be cut, or asked otherwise."""
+        known = self._known.get((arm, one.key), (None,))[0]
+        return known is one or (
+            known is not None
+            and np.array_equal(known.token_ids, one.token_ids)
+            and np.array_equal(known.prompt_token_ids, one.prompt_token_ids)
+            and known.sampling == one.sampling
+        )
 
     def _computed(self, scored: Sequence[tuple[Completion, TopLogprobs]]) -> Iterator[TokenGaps]:
         shapings = [self.shaping(one) for one, _ in scored]
@@ -184,7 +194,10 @@ class Reference:
             scored = self.scored(arm.header.arm)
             known = ((arm.completions.get(key), top) for key, top in scored.items())
             misfits = {one.key for one, top in known if one is not None and len(top) != len(one.token_ids)}
-            notes += [_misfit(arm.header.arm, one, scored[one.key]) for one in arm if misfits and one.key in misfits]
+            of = arm.completions
+            notes += [
+                _misfit(arm.header.arm, of[key], scored[key]) for key in (of if misfits else ()) if key in misfits
+            ]
         return tuple(notes)
 
 

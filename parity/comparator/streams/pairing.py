@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.inputs.questions import own_differences, temperature_in
-from parity.records import Capture, Completion, Key, RaggedTokens
+from parity.records import Capture, Completion, Key, Lazy, RaggedTokens
+from parity.records.lazy import Each, Picked
 from parity.records.ragged import PatchedTokens
 
 
 class Pairs(Struct, frozen=True):
     """The completions both captures hold, in the candidate's order; P pairs."""
 
-    keys: list[Key]
-    baseline: list[Completion]
-    candidate: list[Completion]
+    keys: Sequence[Key]
+    baseline: Sequence[Completion]
+    candidate: Sequence[Completion]
     parts_at: npt.NDArray[np.int64]
     """Shape (P,): position of the first token that differs, the shorter length where one stream begins the other,
     -1 where the streams are equal."""
@@ -36,6 +38,14 @@ class Pairs(Struct, frozen=True):
     aborted: int
     """Pairs of which one side or both were aborted."""
 
+    def said_apart(self) -> Iterable[int]:
+        """The rows in which something besides tokens may differ: all, where nobody knows."""
+        if isinstance(self.baseline, Each) and isinstance(self.candidate, Each):
+            found = self.candidate.of.aside(self.baseline.of)
+            if found is not None:
+                return map(int, found)
+        return range(len(self.keys))
+
     def by_key(self) -> dict[Key, int]:
         """`parts_at` of the pairs whose streams differ."""
         rows = np.flatnonzero(~self.identical)
@@ -45,11 +55,10 @@ class Pairs(Struct, frozen=True):
         """Some of the pairs; rows: shape (P,)."""
         if rows.all():
             return self
-        some = np.flatnonzero(rows).tolist()
-        baseline = [self.baseline[row] for row in some]
-        candidate = [self.candidate[row] for row in some]
+        some = np.flatnonzero(rows)
+        baseline, candidate = at_rows(self.baseline, some), at_rows(self.candidate, some)
         return Pairs(
-            [self.keys[row] for row in some],
+            at_rows(self.keys, some),
             baseline,
             candidate,
             self.parts_at[rows],
@@ -57,28 +66,39 @@ class Pairs(Struct, frozen=True):
             self.same_prompt[rows],
             self.own_differences,
             self.random[rows],
-            RaggedTokens.of([one.token_ids for one in baseline]),
-            RaggedTokens.of([one.token_ids for one in candidate]),
+            self.baseline_tokens.of_rows(some),
+            self.candidate_tokens.of_rows(some),
             sum(a.aborted or b.aborted for a, b in zip(baseline, candidate, strict=True)) if self.aborted else 0,
         )
 
 
+T = TypeVar("T")
+
+
+def at_rows(values: Sequence[T], rows: npt.NDArray[np.int64]) -> Sequence[T]:
+    """Some of them, made when they are looked at where all of them are."""
+    return [values[row] for row in rows.tolist()] if isinstance(values, list | tuple) else Picked(values, rows)
+
+
 def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
     """Pair completions by key."""
-    keys = list(candidate.keys)
+    keys: Sequence[Key]
+    left: Sequence[Completion]
+    right: Sequence[Completion]
     if candidate.keys == baseline.keys:
         # The usual case: both in plan order. The captures' own columns serve as they are.
-        left, right = list(baseline), list(candidate)
+        keys, left, right = candidate.keys, baseline.rows, candidate.rows
         tokens, other = candidate.tokens, baseline.tokens
         prompts, other_prompts = candidate.prompts, baseline.prompts
     else:
-        keys = [key for key in keys if key in baseline.completions]
-        left = [baseline.completions[key] for key in keys]
-        right = [candidate.completions[key] for key in keys]
-        tokens = RaggedTokens.of([one.token_ids for one in right])
-        other = RaggedTokens.of([one.token_ids for one in left])
-        prompts = RaggedTokens.of([one.prompt_token_ids for one in right])
-        other_prompts = RaggedTokens.of([one.prompt_token_ids for one in left])
+        place = {} if isinstance(baseline.completions, Lazy) else {key: row for row, key in enumerate(baseline.keys)}
+        find = baseline.completions.row if isinstance(baseline.completions, Lazy) else place.get
+        rows = np.array([-1 if (row := find(key)) is None else row for key in candidate.keys], dtype=np.int64)
+        mine = np.flatnonzero(rows >= 0)
+        rows = rows[mine]
+        keys, left, right = at_rows(candidate.keys, mine), at_rows(baseline.rows, rows), at_rows(candidate.rows, mine)
+        tokens, prompts = candidate.tokens.of_rows(mine), candidate.prompts.of_rows(mine)
+        other, other_prompts = baseline.tokens.of_rows(rows), baseline.prompts.of_rows(rows)
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
     hottest = max(temperature_in(arm.header.sampling) for arm in (baseline, candidate))
@@ -133,7 +153,7 @@ def _of_patches(mine: PatchedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int
     """`first_differences` of the rows of a column that are not the other's."""
     found = [np.empty(0, dtype=np.int64)]
     for begin in range(0, len(mine.rows), _ROWS_AT_ONCE):
-        rows = mine.rows[begin : begin + _ROWS_AT_ONCE].tolist()
+        rows = mine.rows[begin : begin + _ROWS_AT_ONCE]
         found.append(first_differences(mine.own.part(begin, begin + len(rows)), theirs.of_rows(rows)))
     return np.concatenate(found)
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.streams.sets import distinct, first_of_equals, is_in
 from parity.records import RaggedTokens, TokenIds
+from parity.records.ragged import Flat
 
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
@@ -48,9 +49,10 @@ class LaidOut:
         self._bases = np.cumsum([0, *map(len, self._flats)])
         self.first_streams = np.cumsum([0, *(len(column.offsets) - 1 for column in columns)])
         """Shape (columns + 1,): the first stream of each column."""
-        shifted = [column.offsets[:-1] + base for column, base in zip(columns, self._bases, strict=False)]
-        self.bounds = np.concatenate([*shifted, self._bases[-1:]])
+        self.bounds = np.empty(int(self.first_streams[-1]) + 1, dtype=np.int64)
         """Shape (streams + 1,): the place where each stream begins."""
+        for column, first, base in zip(columns, self.first_streams.tolist(), self._bases.tolist(), strict=False):
+            np.add(column.offsets, base, out=self.bounds[first : first + len(column.offsets)])
         self._sought = np.empty(0, dtype=np.int64)
         self._known = (self._sought, self._sought)
 
@@ -64,11 +66,11 @@ class LaidOut:
     def stream(self, index: int) -> TokenIds:
         column = int(self.column_of(np.array([index]))[0])
         start, end = (self.bounds[index : index + 2] - self._bases[column]).tolist()
-        return self._flats[column][start:end]
+        return self._flats[column][start:end].astype(np.int64, copy=False)
 
     def first(self, size: int) -> TokenIds:
         """The first `size` tokens of all."""
-        parts: list[TokenIds] = []
+        parts: list[Flat] = [np.empty(0, dtype=np.int64)]
         for flat in self._flats:
             parts.append(flat[: max(0, size - sum(map(len, parts)))])
         return np.concatenate(parts)
@@ -127,11 +129,10 @@ class LaidOut:
         seen, full = np.zeros(len(wanted), dtype=np.int64), 0
         numbers, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
-            words = flat.view(np.uint64)
-            for near in _near(words, table):
+            for near in _near(flat, table):
                 if full == len(wanted):
                     break
-                values = _mixed([words[near + offset] for offset in range(SEED)])
+                values = _mixed([_words(flat[near + offset]) for offset in range(SEED)])
                 match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
                 same = wanted[match] == values
                 numbers.append(match[same])
@@ -150,15 +151,19 @@ class LaidOut:
         return wanted[number[first]], places[order[first]]
 
 
-def _near(words: npt.NDArray[np.uint64], table: npt.NDArray[np.bool_]) -> Iterator[Places]:
-    """Places of SEED words in a row whose first two the table has, ascending, many at a time; the table may change in
+def _words(tokens: Flat) -> npt.NDArray[np.uint64]:
+    return tokens.astype(np.int64, copy=False).view(np.uint64)
+
+
+def _near(flat: Flat, table: npt.NDArray[np.bool_]) -> Iterator[Places]:
+    """Places of SEED tokens in a row whose first two the table has, ascending, many at a time; the table may change in
     between."""
-    last = len(words) - SEED + 1
+    last = len(flat) - SEED + 1
     index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
     found: list[Places] = []
     count = 0
     for begin in range(0, last, _STRIDE):
-        chunk = words[begin : min(begin + _STRIDE, last) + 1]
+        chunk = _words(flat[begin : min(begin + _STRIDE, last) + 1])
         size = len(chunk) - 1
         # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
         table.take(_pair_index(chunk, index[:size]), out=maybe[:size], mode="wrap")
@@ -173,7 +178,7 @@ def _near(words: npt.NDArray[np.uint64], table: npt.NDArray[np.bool_]) -> Iterat
         yield np.concatenate(found)
 
 
-def _agreeing(left: TokenIds, at: Places, right: TokenIds, place: Places, most: Places, way: int) -> Places:
+def _agreeing(left: TokenIds, at: Places, right: Flat, place: Places, most: Places, way: int) -> Places:
     """How many tokens are equal from left[at] and right[place] on, going `way` (1 or -1); at most `most` each."""
     steps = np.arange(_FEW)
     inside = steps < most[:, None]

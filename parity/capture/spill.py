@@ -1,0 +1,66 @@
+"""What is too much for memory, in a file without a name that goes with its last user."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import IO
+
+from parity.errors import writing
+from parity.messages import message
+
+_AT_ONCE = 1 << 18
+"""Bytes written, and read ahead, at once."""
+
+_SIZE = 4
+"""Bytes that say how long a piece is."""
+
+_MAKE_ROOM = message("capture.make_room", "make room there, or set TMPDIR to a directory with more")
+
+
+class Spill:
+    """Pieces of bytes, one after another. Nothing of it is mapped: what is not looked at takes no memory."""
+
+    def __init__(self) -> None:
+        """Raises ParityError where no file can be made."""
+        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+            self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
+        self._written = 0
+        self._waiting = bytearray()
+        self._near = (0, b"")
+
+    def append(self, piece: bytes) -> int:
+        """Where it is. Raises ParityError where the disk is full."""
+        begin = self._written + len(self._waiting)
+        self._waiting += len(piece).to_bytes(_SIZE, "little") + piece
+        if len(self._waiting) >= _AT_ONCE:
+            self.flush()
+        return begin
+
+    def flush(self) -> None:
+        """Raises ParityError where the disk is full."""
+        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+            left = memoryview(self._waiting)
+            while left:
+                left = left[os.pwrite(self._file.fileno(), left, self._written + len(self._waiting) - len(left)) :]
+            left.release()
+        self._written += len(self._waiting)
+        self._waiting = bytearray()
+
+    def read(self, begin: int) -> bytes:
+        """The piece at a place that `append` gave."""
+        if self._waiting:
+            self.flush()
+        at, near = self._near
+        if not at <= begin <= at + len(near) - _SIZE:
+            at, near = self._look(begin, _AT_ONCE)
+        start = begin - at + _SIZE
+        size = int.from_bytes(near[start - _SIZE : start], "little")
+        if start + size > len(near):
+            at, near = self._look(begin, max(_AT_ONCE, _SIZE + size))
+            start = _SIZE
+        return near[start : start + size]
+
+    def _look(self, begin: int, size: int) -> tuple[int, bytes]:
+        self._near = begin, os.pread(self._file.fileno(), size, begin)
+        return self._near

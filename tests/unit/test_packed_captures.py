@@ -1,0 +1,157 @@
+"""Large captures, kept as columns: the same captures, and the same comparison."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.capture import CaptureError, read, read_capture
+from parity.capture.keys import Keys
+from parity.capture.rows import Packed
+from parity.capture.spill import Spill
+from parity.comparator import compare
+from parity.records import Capture, Completion, Key, first_asked
+from tests.unit.test_capture_beside import arm_of, arms, said_by, written
+
+
+@contextmanager
+def packed() -> Iterator[None]:
+    """All captures are large."""
+    before = read.PACKED_FROM
+    read.PACKED_FROM = 0  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        read.PACKED_FROM = before  # type: ignore[misc]
+
+
+def looks(capture: Capture) -> list[object]:
+    """What checks ask of a whole capture."""
+    return [
+        capture.finish_reasons,
+        [one.key for one in capture.stopped],
+        capture.has_logprobs,
+        capture.has_texts,
+        [one.key for one in capture.answers],
+        capture.own_sampling,
+        capture.aborted,
+        [(name, prompt.tolist()) for name, prompt in first_asked([capture])],
+        list(capture.column("finish_reason")),
+        list(capture.column("line")),
+    ]
+
+
+@given(arms())
+def test_a_packed_capture_is_the_same(made: tuple[list[Completion], list[Completion]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        one = written(Path(name) / "base.jsonl", "a/base", made[0])
+        other = written(Path(name) / "mtp.jsonl", "a/mtp", made[1])
+        first, second = read_capture(one), read_capture(other)
+        with packed():
+            mine = read_capture(one)
+            theirs = read_capture(other, beside=mine)
+        assert isinstance(mine.completions, Packed)
+        assert isinstance(theirs.completions, Packed)
+        for plain, columns in ((first, mine), (second, theirs)):
+            assert said_by(columns) == said_by(plain)
+            assert looks(columns) == looks(plain)
+            for key in plain.completions:
+                assert columns.completions[key].key == key
+            assert Key("nobody", 0, 0) not in columns.completions
+        assert compare(mine, theirs).to_json() == compare(first, second).to_json()
+        assert dict(compare(mine, theirs).classes) == dict(compare(first, second).classes)
+
+
+@given(arms(), st.data())
+def test_what_is_changed_is_another(made: tuple[list[Completion], list[Completion]], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        one = written(Path(name) / "base.jsonl", "a/base", made[0])
+        other = written(Path(name) / "mtp.jsonl", "a/mtp", made[1])
+        plain = read_capture(other)
+        with packed():
+            capture = read_capture(other, beside=read_capture(one))
+    for _ in range(2):
+        some = data.draw(st.lists(st.sampled_from(list(plain.keys)), unique=True)) if plain.keys else []
+        changed = {
+            key: replace(plain.completions[key], token_ids=plain.completions[key].token_ids[:-1], finish_reason="stop")
+            for key in some
+        }
+        capture, plain = capture.but(changed), plain.but(changed)
+        assert said_by(capture) == said_by(plain)
+        assert looks(capture) == looks(plain)
+
+
+def test_an_equal_arm_takes_no_tokens(tmp_path: Path) -> None:
+    with packed():
+        first = read_capture(written(tmp_path / "base.jsonl", "a/base", arm_of(9)))
+        second = read_capture(written(tmp_path / "mtp.jsonl", "a/mtp", arm_of(9)), beside=first)
+    assert second.tokens is first.tokens
+    assert second.prompts is first.prompts
+    assert second.keys is first.keys
+    assert first.tokens.flat.dtype == np.int32
+    assert isinstance(second.completions, Packed)
+    apart = second.completions.aside(first.completions)  # type: ignore[arg-type]
+    assert apart is not None
+    assert apart.tolist() == []
+
+
+def test_ids_beyond_int32_are_kept(tmp_path: Path) -> None:
+    made = arm_of(3)
+    made[1] = replace(made[1], token_ids=np.array([5, 1 << 40, -3]))
+    with packed():
+        found = read_capture(written(tmp_path / "base.jsonl", "a/base", made))
+    assert [one.token_ids.tolist() for one in found] == [one.token_ids.tolist() for one in made]
+    assert found.tokens.beyond(999) == [1]
+    assert found.tokens.largest == (1 << 64) - 3
+
+
+def test_a_completion_given_twice_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "base.jsonl", "a/base", arm_of(4))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], lines[2], *lines[4:]]))
+    with pytest.raises(CaptureError) as plain:
+        read_capture(path)
+    with packed(), pytest.raises(CaptureError) as columns:
+        read_capture(path)
+    assert str(columns.value) == str(plain.value)
+    assert "line 5" in str(columns.value)
+
+
+def test_the_first_thing_that_is_wrong_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "base.jsonl", "a/base", arm_of(4))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], lines[2], b"no record\n", *lines[4:]]))
+    with pytest.raises(CaptureError) as plain:
+        read_capture(path)
+    with packed(), pytest.raises(CaptureError) as columns:
+        read_capture(path)
+    assert str(columns.value) == str(plain.value)
+
+
+def test_pieces_come_back_in_any_order() -> None:
+    spill, pieces = Spill(), [bytes([number % 251]) * (number * 37 % 5000) for number in range(400)]
+    places = [spill.append(piece) for piece in pieces]
+    large = spill.append(b"x" * 1_000_000)
+    for number in [399, 0, 7, *range(400)]:
+        assert spill.read(places[number]) == pieces[number]
+    assert spill.read(large) == b"x" * 1_000_000
+
+
+def test_keys_are_numbered_by_request() -> None:
+    keys = Keys()
+    for name, sample in (("b", 0), ("a", 0), ("b", 1), ("ü", 0)):
+        keys.append(Key(name, 0, sample))
+    assert keys.numbers.tolist() == [0, 1, 0, 2]
+    assert keys.firsts.tolist() == [0, 1, 3]
+    assert (keys.number("ü"), keys.number("c")) == (2, None)
+    assert keys.repeated() is None
+    assert [keys.row(key) for key in keys] == [0, 1, 2, 3]
+    assert list(keys[1:3]) == [Key("a", 0, 0), Key("b", 0, 1)]
