@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 from array import array
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -42,7 +42,9 @@ class Said(NamedTuple):
 
 
 _REST = ("text", "logprobs", "spec", "sampling", "server")
+_of_rest = attrgetter(*_REST)
 _EMPTY: dict[str, Json] = {}
+_NOTHING = (None, None, None, _EMPTY, None)
 
 
 class Packed(Lazy[Key, Completion]):
@@ -200,7 +202,9 @@ class Packing:
             stream: TokenIds = getattr(one, name)
             shared = like is not None and _same(stream, like.columns[name].row(row))
             column.append(stream, in_order=like is not None, shared=shared)
-        rest = {name: value for name in _REST if (value := _plainly(one, name)) is not None}
+        rest = {}
+        if _of_rest(one) != _NOTHING:
+            rest = {name: value for name in _REST if (value := _plainly(one, name)) is not None}
         row_says = Said(one.finish_reason, one.stop_reason, one.max_tokens, one.aborted, tuple(rest))
         said = self._numbers.get(row_says)
         if said is None:

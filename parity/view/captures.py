@@ -242,9 +242,10 @@ def _outputs(capture: Capture, classes: Mapping[str, Mapping[Key, str]]) -> Iter
     by_size = map(int, np.argsort(capture.tokens.sizes, kind="stable"))
     corrupt = {key for key in of_class(classes.get(arm, {}), "corrupt") if key in capture.completions}
     if corrupt:
-        found = islice((capture.rows[row] for row in by_size if capture.keys[row] in corrupt), WORST)
+        rows = (row for row in by_size if capture.keys[row] in corrupt)
     else:
-        found = islice((one for row in by_size if (one := capture.rows[row]).finish_reason not in CUT), 1)
-    for one in found:
+        reasons = list(capture.column("finish_reason"))
+        rows = (row for row in by_size if reasons[row] not in CUT)
+    for one in map(capture.rows.__getitem__, islice(rows, WORST if corrupt else 1)):
         text = None if one.text is None else one.text[:TEXT]
         yield Output(arm, *one.key, len(one.token_ids), one.finish_reason, bool(corrupt), text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, count
 
 import numpy as np
@@ -18,9 +18,9 @@ class Numbered:
     def __init__(self, keys: Sequence[Key], more: Sequence[Key]) -> None:
         self._index = keys if isinstance(keys, Index) else None
         self._counted = 0 if self._index is None else len(self._index.firsts)
-        rest: Iterator[str] = (
-            key.request for key in (more if self._index is not None else chain(keys, more)) if not self._has(key)
-        )
+        rest = [key.request for key in (chain(keys, more) if self._index is None else more)]
+        if self._index is not None:
+            rest = [name for name in rest if self._index.number(name) is None]
         self._numbers = dict(zip(dict.fromkeys(rest), count(self._counted)))
         self._others = list(self._numbers)
         self._keys, self._more = keys, more
@@ -45,8 +45,6 @@ class Numbered:
         key: Key = self._index[int(self._index.firsts[number])]
         return key.request
 
-    def _has(self, key: Key) -> bool:
-        return self._index is not None and self._index.number(key.request) is not None
-
     def _each(self, keys: Sequence[Key]) -> npt.NDArray[np.int32]:
-        return np.fromiter((self.number(key.request) for key in keys), dtype=np.int32, count=len(keys))
+        number = self._numbers.__getitem__ if self._index is None else self.number
+        return np.fromiter(map(number, [key.request for key in keys]), dtype=np.int32, count=len(keys))
