@@ -35,7 +35,8 @@ class Assembler:
     columns: Columns | None = None
     """For a reader that wants a whole capture: until then, completions have no tokens."""
     packing: Packing | None = None
-    """For a reader of a large one: completions go there, and who is there twice is asked at the end."""
+    """For a reader of a large one: completions go there, and who is there twice is asked at the end. Not where the
+    first one has logprobs: checks look at those several times, which takes three times as long when they are packed."""
 
     def add(self, line: int, record: Any) -> None:
         if not isinstance(record, dict):
@@ -86,6 +87,8 @@ class Assembler:
             self.report(line, message("capture.malformed", "{record}: {what}", record=str(kind), what=error.said))
 
     def _completion(self, line: int, completion: Completion) -> None:
+        if self.packing is not None and completion.logprobs is not None and not len(self.packing):
+            self.packing = None
         if self.packing is not None:
             self.packing.add(completion)
             return
@@ -150,9 +153,11 @@ class Assembler:
     def capture(self) -> Capture:
         assert self.header is not None
         capture = Capture(self.header, self.completions, self.scores, self.counters, self.source)
+        if self.packing is not None:
+            return self.packing.capture_of(capture)
         if self.columns is not None:
             self.columns.give(capture)
-        return capture if self.packing is None else self.packing.capture_of(capture)
+        return capture
 
 
 def given_twice(key: Key, first: int) -> Message:

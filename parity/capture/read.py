@@ -16,7 +16,7 @@ from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
 
 PACKED_FROM: Final = 64 << 20
-"""Bytes of a file from which on its completions are kept as columns (`rows.py`): about a fifth of the memory, and each
+"""Bytes of a file from which on its completions are kept as columns (`rows.py`): about a third of the memory, and each
 look at one takes some microseconds."""
 
 
@@ -58,8 +58,8 @@ def read_capture(
             fail(line, what)
 
     report = tolerate if partial else fail
-    columns = None if packing is not None else Columns(beside)
-    assembler = Assembler(fail, source=str(path), columns=columns, packing=packing)
+    plain = beside is not None and not isinstance(beside.completions, Packed)
+    assembler = Assembler(fail, source=str(path), columns=Columns(beside if plain else None), packing=packing)
     line = 0
     for line, record in lines_of(path, report, seen):
         assembler.add(line, record)
