@@ -19,7 +19,7 @@ NAMESPACE = "_C_ascend"
 STAND_INS: dict[str, Callable[..., Any]] = {}
 """By name, torch_npu's and vllm-ascend's; by full name where the two differ under one name."""
 
-_PREFIXES = ("npu_", "_npu_", "get_npu_")
+_PREFIXES = ("npu_", "_npu_", "get_npu_", "empty_with_format", "_weak_ref_tensor")
 _HOME = os.path.dirname(os.path.dirname(__file__))
 
 Operator = TypeVar("Operator", bound=Callable[..., Any])

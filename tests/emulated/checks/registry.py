@@ -56,6 +56,7 @@ def check_names_of_operators_are_told_from_other_names() -> None:
     assert is_operator("npu_rms_norm")
     assert is_operator("_npu_matmul_add_fp32")
     assert is_operator("npu_not_written_yet")
+    assert is_operator("empty_with_format")
     assert not is_operator("profiler")
 
 
