@@ -15,7 +15,7 @@ from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
 
-PACKED_FROM: Final = 64 << 20
+PACKED_FROM: Final = 96 << 20
 """Bytes of a file from which on its completions are kept as columns (`rows.py`): about a third of the memory, and each
 look at one takes some microseconds."""
 
