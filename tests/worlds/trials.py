@@ -11,7 +11,7 @@ from typing import Any
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect.crossings import crossings, sequence
-from parity.records import RUN, Capture, Finding, Scores, Severity, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Completion, Finding, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.crossings import Crossed
 from worlds.decoding import force
 from worlds.engine import Arm
@@ -25,7 +25,9 @@ ARMS = (replace(BASE, name="cuda/again"), SMALL, WIDE, speculating(1), speculati
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is asked of the arms of a clean trial. scored: "all", "differing" or "none", as `parity run --score`."""
+    """What is asked of the arms of a clean trial. scored: "all", "differing" or "none", as `parity run --score`.
+    first_exact: the baseline's own logprob of a first token is the score's, as where one engine makes the same prefill
+    twice."""
 
     name: str
     shape: Shape
@@ -35,6 +37,7 @@ class Setting:
     scored: str = "all"
     rounds: int = 1
     logprobs: int | None = 0
+    first_exact: bool = False
 
 
 _PENALTIES: tuple[Mapping[str, Any], ...] = (
@@ -110,6 +113,8 @@ SETTINGS = (
         "drawn, cut off, no own logprobs", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}, _CUTS, logprobs=None
     ),
     Setting("four tokens, lists and no scores", FLAT, 1024, {"max_tokens": 4}, scored="none", logprobs=5),
+    Setting("three tokens, the first as scored", FLAT, 1024, {"max_tokens": 3}, first_exact=True),
+    Setting("greedy, flat, the first as scored", FLAT, 512, {"max_tokens": 48}, first_exact=True),
 )
 
 
@@ -142,7 +147,22 @@ def clean(setting: Setting, seed: int, arms: Sequence[Arm] = ARMS) -> Iterator[T
         made = world.run(asked, arm, **same)
         scores = scored(world, baseline, made.capture, setting.scored, known)
         name = f"{setting.name}: {arm.name}"
-        yield Trial(name, seed, baseline, made.capture, scores, made.truth, CompareOptions(detokenize=WORDS))
+        own = _first_as_scored(baseline, scores) if setting.first_exact else baseline
+        yield Trial(name, seed, own, made.capture, scores, made.truth, CompareOptions(detokenize=WORDS))
+
+
+def _first_as_scored(arm: Capture, scores: Scores) -> Capture:
+    """The arm, its own logprob of each first token the one that it was scored with."""
+
+    def changed(one: Completion) -> Completion:
+        top = scores.get(ScoreKey(arm.header.arm, *one.key))
+        if top is None or one.logprobs is None or not len(one.token_ids):
+            return one
+        values = one.logprobs.values.copy()
+        values[0, one.logprobs.ids[0] == one.token_ids[0]] = top.values[0, top.ids[0] == one.token_ids[0]]
+        return replace(one, logprobs=TopLogprobs(one.logprobs.ids, values))
+
+    return replace(arm, completions={key: changed(one) for key, one in arm.completions.items()})
 
 
 def scored(world: World, baseline: Capture, candidate: Capture, mode: str, known: dict[bytes, TopLogprobs]) -> Scores:

@@ -92,11 +92,10 @@ def measure_numerics(
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
-    arms = (
-        Arm.of(residuals.baseline, residuals.baseline_score, step),
-        Arm.of(residuals.candidate, residuals.candidate_score, step),
-    )
-    baseline, candidate = arms
+    recorded = Arm.of(residuals.baseline, residuals.baseline_score, step)
+    baseline = recorded.first_as_usual(residuals.place) if residuals.by_scores else recorded
+    candidate = Arm.of(residuals.candidate, residuals.candidate_score, step)
+    arms = baseline, candidate
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
     new = first_of_contexts(residuals)
@@ -134,7 +133,7 @@ def measure_numerics(
         completions=completion.count,
         unit=step,
         unit_is_measured=unit is not None,
-        baseline=baseline.summary() if residuals.by_scores else None,
+        baseline=recorded.summary() if residuals.by_scores else None,
         candidate=candidate.summary(),
         mean_shift=float((candidate.capped - baseline.capped).mean()),
         leaning={name: one.size for name, one in leans.items()},

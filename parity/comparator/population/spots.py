@@ -97,15 +97,16 @@ def _excess(baseline: FloatArray, candidate: FloatArray, where: Ints, count: int
     and beyond what it is too much by at the spots around: kernels that split long contexts round otherwise there, by
     little more from each spot to the next.
 
-    More everywhere is as many times the baseline's, or a noise of one size added to it, whichever is more at the spot:
-    the first token of an output comes from a prefill, where a baseline may have none that could be multiplied.
+    More everywhere is as many times the baseline's, a noise of one size added to it, or what the candidate usually has,
+    whichever is most at the spot: the first token of an output comes from a prefill, where a baseline whose engine
+    scores as well has none, and an engine that made the prompt's steps otherwise has as much as elsewhere.
     """
     excess = candidate - candidate.mean()
     if not exact and baseline.sum():
         usual, ours = float(baseline.mean()), float(candidate.mean())
         there = np.bincount(where, baseline, minlength=count) / np.maximum(np.bincount(where, minlength=count), 1)
         added = np.maximum(np.sqrt(there**2 + max(0.0, ours**2 - usual**2)), there + max(0.0, ours - usual))
-        more = np.maximum(0.0, added - there * (ours / usual))
+        more = np.maximum(0.0, np.maximum(added, ours) - there * (ours / usual))
         excess = candidate - baseline * (ours / usual) - more[where]
     return np.asarray(excess - np.maximum(0.0, _around(excess, where, count))[where])
 

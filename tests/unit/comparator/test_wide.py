@@ -8,6 +8,8 @@ import pytest
 from worlds import FLAT, Fault, catalogue, speculating
 from worlds.trials import SETTINGS, Faulty, Setting, clean, judge
 
+from parity.records import Verdict
+
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
 
 
@@ -17,6 +19,18 @@ def test_clean_arms_are_not_accused(setting: Setting) -> None:
     for trial in clean(small, 77, arms=(speculating(2),)):
         judged = judge(trial)
         assert not judged.result.corrupt, trial.name
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 48])
+def test_a_first_token_without_noise_of_the_baseline_accuses_nobody(tokens: int) -> None:
+    """An engine that scores its own output makes the same prefill twice. The other arm's was cut otherwise."""
+    setting = Setting("first as scored", FLAT, 1024 if tokens < 48 else 512, {"max_tokens": tokens}, first_exact=True)
+    for trial in clean(setting, 78, arms=(speculating(2),)):
+        judged = judge(trial)
+        assert judged.result.verdict is Verdict.PASS, judged.result.reasons
+        found = judged.result.stats.numerics
+        assert found is not None
+        assert not found.failed
 
 
 @pytest.mark.parametrize(
