@@ -53,6 +53,10 @@ FLAT = Shape(sure=0.25, strength=(12.0, 18.0), open_strength=(3.5, 12.5), contex
 """As small checkpoints are: one in two hundred."""
 
 
+ROUGH = Shape(sure=0.25, strength=(12.0, 18.0), open_strength=(3.5, 12.5), context=2.3, expert=4.0)
+"""As random weights are: experts so far apart that a near-tie of the router moves logits by nats."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """Weights, rounded to bf16; tables are what a token's embedding is turned into, one row each."""

@@ -16,7 +16,7 @@ from parity.comparator.stats import Drift, NoiseFloor, Numerics, OddRows, OverRo
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import DEFAULT_TOLERANCE, Finding, Header, Kind, Severity
+from parity.records import DEFAULT_TOLERANCE, Finding, Header, Kind, Severity, words
 from parity.records.next_steps import NextStep, Step
 
 
@@ -54,6 +54,15 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         completion=str(key),
         position=worst.position,
     )
+    if alike := [one.gap for one in judged.doubtful.values() if one.as_baseline]:
+        said = message(
+            "conclude.as_baseline",
+            "the scores reject single tokens in {completions} of this arm and in as many of the baseline's own (up to "
+            "{gap:.3f} nats below the best): experts at near-ties of their router do that, and a fault in both arms",
+            completions=words.completions(len(alike)),
+            gap=max(alike),
+        )
+        return reason(said, Step.ARBITER, Step.REFERENCE)
     if any(one.silent for one in judged.doubtful.values()):
         said = message(
             "conclude.doubtful_silent",
@@ -233,14 +242,14 @@ def _one_engine() -> Remarks:
 def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:
     odd = message(
         "conclude.odd_rows",
-        "{count} completions ({named}) lie farther off their scores than any of the baseline's: their logits are "
-        "{times:.1f} times as noisy as usual or more, the baseline's {own:.1f} times at most (p = {p_value:.1g}); a "
+        "{count} completions ({named}) lie farther off their scores than chance explains: their logits are {times:.1f} "
+        "times as noisy as usual or more, which for their length {own} of the baseline's are (p = {p_value:.1g}); a "
         "fault of these rows leaves that, and so does a harmless cause that met only them, such as another kernel for "
         "a small batch: more rounds say whether it comes again, and to whom",
         count=found.completions,
         named=list(found.named),
         times=found.times,
-        own=found.baseline_times,
+        own=found.baseline_completions,
         p_value=found.p_value,
     )
     return Remarks(limits=(odd,)) if other_kernels else reason(odd, NextStep(Step.ROUNDS, odd.id, number=4))

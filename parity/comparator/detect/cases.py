@@ -14,6 +14,7 @@ from parity.comparator.detect.stops import StopRules
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
+from parity.comparator.reference.isolated import Isolated
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
@@ -34,6 +35,8 @@ class Setup(Struct, frozen=True):
     tolerance: float
     """Nats, in force."""
     doubt: Doubt
+    isolated: Isolated | None
+    """Single tokens that the scores reject in the baseline's own completions."""
     lists_show_choices: bool
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     scores_show_lists: bool
@@ -54,12 +57,14 @@ class Setup(Struct, frozen=True):
 
 
 class InDoubt(Struct, frozen=True):
-    """A token or two little beyond the tolerance, the worst of them: position, nats below the best."""
+    """A few tokens beyond the tolerance, the worst of them: position, nats below the best."""
 
     position: int
     gap: float
     silent: bool = False
     """Left open because nobody recorded the engine's own logprob of it."""
+    as_baseline: bool = False
+    """Left open because the baseline's own completions have such tokens as often."""
 
 
 class Case(Struct, frozen=True):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -93,7 +94,7 @@ def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
     completions have some than chance gives a clean run: a fault of the engine's state seldom hits one of them alone.
     """
-    looked = [_as_near_tie(case) if is_doubtful(case, setup) else case for case in cases]
+    looked = [_as_near_tie(case) if is_doubtful(case, setup) else case for case in _as_baseline(cases, setup)]
     wrong = [case for case in looked if case.events]
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if not wrong or len(wrong) > most or not all(_is_silent(one, setup) for one in wrong):
@@ -101,14 +102,32 @@ def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
     return [_as_near_tie(case, silent=True) if case.events else case for case in looked]
 
 
-def _as_near_tie(case: Case, *, silent: bool = False) -> Case:
+def _as_baseline(cases: list[Case], setup: Setup) -> list[Case]:
+    """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far."""
+    alike = {n: case.widest()[1] for n, case in enumerate(cases) if case.events and is_as_baseline(case, setup)}
+    if setup.isolated is None or not setup.isolated.explains(list(alike.values())):
+        return cases
+    return [
+        _as_near_tie(case, AS_BASELINE, as_baseline=True) if n in alike and not is_doubtful(case, setup) else case
+        for n, case in enumerate(cases)
+    ]
+
+
+LITTLE = message(
+    "near_tie.doubtful",
+    "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
+)
+AS_BASELINE = message(
+    "near_tie.as_baseline",
+    "single tokens beyond the tolerance, such as the scores reject in as many of the baseline's own completions",
+)
+
+
+def _as_near_tie(case: Case, why: Message = LITTLE, *, silent: bool = False, as_baseline: bool = False) -> Case:
     at, gap = case.widest()
-    why = message(
-        "near_tie.doubtful",
-        "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
-    )
     event = Event(Kind.NEAR_TIE, at, 1, NearTieEvidence(why=why, would_be=str(case.events[0].kind)))
-    return replace(case, events=(), benign=(*case.benign, event), doubtful=InDoubt(at, gap, silent))
+    doubtful = InDoubt(at, gap, silent, as_baseline)
+    return replace(case, events=(), benign=(*case.benign, event), doubtful=doubtful)
 
 
 def is_doubtful(case: Case, setup: Setup) -> bool:
@@ -117,29 +136,39 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
     return found is not None and setup.doubt.covers(found.gaps, len(case.b.token_ids), found.residuals)
 
 
+def is_as_baseline(case: Case, setup: Setup) -> bool:
+    """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
+    if setup.isolated is None or not case.from_scores:
+        return False
+    found = _beyond(case, setup.tolerance, by_shape=False)
+    return found is not None and setup.isolated.covers(found.places, found.gaps, len(case.b.token_ids))
+
+
 def _is_silent(case: Case, setup: Setup) -> bool:
     found = _beyond(case, setup.tolerance)
     return found is not None and setup.doubt.covers_silent(found.gaps, len(case.b.token_ids), found.residuals)
 
 
 class _Beyond(Struct, frozen=True):
-    """Tokens beyond the tolerance: nats below the best, and by how much the engine's own logprobs lie above the scores
-    (NaN: unknown), shape (N,)."""
+    """Tokens beyond the tolerance: where, nats below the best, and by how much the engine's own logprobs lie above the
+    scores (NaN: unknown), shape (N,)."""
 
+    places: npt.NDArray[np.int64]
     gaps: FloatArray
     residuals: FloatArray
 
 
-def _beyond(case: Case, tolerance: float) -> _Beyond | None:
+def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond | None:
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
-    None where a length says the same, a long chunk is lost or stands twice with long agreement after it, or a token
-    lies at an unknown distance.
+    None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
+    or a token lies at an unknown distance.
     """
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
         return None
-    if not all(event.kind.row.may_be_doubted and not _is_shown_otherwise(event) for event in events):
+    shown = _is_shown_otherwise if by_shape else _length_says_so
+    if not all(event.kind.row.may_be_doubted and not shown(event) for event in events):
         return None
     beyond: set[int] = set()
     for event in _first_hand(events, gaps, tolerance):
@@ -151,7 +180,7 @@ def _beyond(case: Case, tolerance: float) -> _Beyond | None:
     places = sorted(beyond)
     if bool(np.isinf(gaps.most[places]).any()):
         return None
-    return _Beyond(gaps.gap[places], chosen_logprobs([case.b])[places] - gaps.chosen[places])
+    return _Beyond(np.array(places), gaps.gap[places], chosen_logprobs([case.b])[places] - gaps.chosen[places])
 
 
 def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> Sequence[Event]:
@@ -167,7 +196,11 @@ def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> S
 def _is_shown_otherwise(event: Event) -> bool:
     """Does something else than the gaps of its tokens speak for it?"""
     long = event.length >= STRONG_CHUNK and event.agrees_after >= STRONG_ANCHOR
-    return event.is_corroborated or (long and not event.is_ambiguous)
+    return _length_says_so(event) or (long and not event.is_ambiguous)
+
+
+def _length_says_so(event: Event) -> bool:
+    return event.is_corroborated
 
 
 DOUBTFUL = Detector(frozenset({Kind.NEAR_TIE}), _all_doubtful)

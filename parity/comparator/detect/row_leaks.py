@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query
-from parity.comparator.detect.near_ties import is_doubtful
+from parity.comparator.detect.near_ties import is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before
@@ -88,9 +88,9 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     loose = [
         (n, at)
         for n, case in enumerate(cases)
-        # One token little beyond the tolerance proves no other text: those of two requests may come together, and from
-        # there on each says what the other does.
-        if case.from_scores and not is_doubtful(case, setup)
+        # One token little beyond the tolerance, or as far as the baseline's own, proves no other text: those of two
+        # requests may come together, and from there on each says what the other does.
+        if case.from_scores and not is_doubtful(case, setup) and not is_as_baseline(case, setup)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch is not Stretch.NONE and not _is_own(event, case)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect import stops, trust
@@ -12,6 +13,7 @@ from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.references import References
 from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.pairing import Pairs
@@ -30,6 +32,9 @@ def setup_of(
     rules = stops.stop_rules(inputs.candidate.header, inputs.baseline)
     reference, tolerance = references.lookup, references.tolerance
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
+    doubt = doubt_of(options, references.floor, tolerance, reference.scores.values())
+    own = {key: gaps for key, (gaps, _) in references.baseline.items() if key in inputs.baseline.completions}
+    differing = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()}
     return Setup(
         inputs=inputs,
         pairs=pairs,
@@ -38,7 +43,8 @@ def setup_of(
         vocab_size=inputs.vocab_size,
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
-        doubt=doubt_of(options, references.floor, tolerance, reference.scores.values()),
+        doubt=doubt,
+        isolated=isolated(own, references.floor, tolerance, differing),
         lists_show_choices=trust.lists_show_choices(
             inputs.baseline, reference, tolerance, plain=not reference.penalises
         ),

@@ -279,7 +279,11 @@ def _gaps(
     drift = rates.drift(own, other)
     if drift is None:
         return None, numerics.Gaps()
-    beyond = {key for key, one in judged.doubtful.items() if key in greedy and one.position >= part.since.get(key, 0)}
+    beyond = {
+        key
+        for key, one in judged.doubtful.items()
+        if key in greedy and one.position >= part.since.get(key, 0) and one.gap < NOT_NOISE
+    }
     tolerance = references.tolerance
     parted = {key for key, equal in zip(pairs.keys, pairs.identical.tolist(), strict=True) if not equal}
     strict = {
