@@ -227,6 +227,27 @@ def poisson_tail(hits: int, expected: float) -> float:
     return min(1.0, total)
 
 
+def negative_binomial(hits: int, shape: float, chance: float) -> float:
+    """P(X = hits) for X with mass proportional to gamma(x + shape) / x! times chance ** x: the number of a Poisson
+    variable whose rate has a gamma distribution."""
+    ways = math.lgamma(hits + shape) - math.lgamma(shape) - math.lgamma(hits + 1)
+    return math.exp(ways + hits * math.log(chance) + shape * math.log1p(-chance))
+
+
+def negative_binomial_tail(hits: int, shape: float, chance: float) -> float:
+    """P(X >= hits) of the same."""
+    most = 1.0 - sum(negative_binomial(one, shape, chance) for one in range(hits))
+    if most > 1e-6:
+        return most
+    total, at = 0.0, hits  # of what is so small, one minus the rest has no digits left
+    while at < hits + 10_000:
+        term = negative_binomial(at, shape, chance)
+        total, at = total + term, at + 1
+        if term <= total * 1e-12:
+            break
+    return total
+
+
 def bennett(beyond: float, variance: float, largest: float) -> float:
     """The chance, at most, of a sum of martingale differences of `beyond` or more, none of them above `largest`, the
     variances of which add up to `variance`."""

@@ -246,7 +246,7 @@ class NoisySpots(_Numbers, frozen=True, kw_only=True):
 
 
 class OddRows(_Numbers, frozen=True, kw_only=True):
-    """Completions of the candidate that lie farther off their scores than any of the baseline's."""
+    """Completions of the candidate that lie farther off their scores than chance and the baseline's explain."""
 
     completions: int
     named: tuple[str, ...] = ()
@@ -255,6 +255,8 @@ class OddRows(_Numbers, frozen=True, kw_only=True):
     """The logit noise of the least of them, over the arm's usual one."""
     baseline_times: float
     """The same of the baseline's farthest completion."""
+    baseline_completions: int = 0
+    """Of the baseline's, as far off as the least of them, for its length."""
     p_value: float
     """The chance of as many among clean arms whose rows lie apart by chance."""
 

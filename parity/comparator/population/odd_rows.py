@@ -12,20 +12,30 @@ near-tie. Two things are used. As rows of both arms are alike, the k largest of 
     (1 / (1 + ratio ** TAIL)) ** k        (`chance`)
 
 of a clean arm: the number of these rows is geometric where the baseline's largest is itself one of chance. The first
-holds whatever the rows' distribution is and takes ten rows for alpha = 0.001; the second does not where a cause comes
-to few rows or none, as another kernel for a small batch or an expert of the prompt's tokens at a near-tie. Such a cause
-is no fault, so what is found here proves nothing: it keeps the verdict from PASS.
+holds whatever the rows' distribution is and takes ten rows for alpha = 0.001.
+
+A completion's mean is one of many tokens, so it is nearly normal where nothing comes to whole rows, and how far the
+baseline's scatter shows whether something does. Each is therefore taken in standard errors as well (`_standing_out`).
+Rows beyond a bound are as many as Student's t of FREEDOM has there: that is the guess beforehand, and the baseline's
+number beyond it corrects the guess (`more_than`). Twenty rows that are each a little off are found by that, and none of
+them need be the farthest.
+
+Neither holds where a cause comes to few rows of one arm, as another kernel for a small batch. Such a cause is no fault,
+so what is found here proves nothing: it keeps the verdict from PASS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, structs
 
 from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, Arm, Groups
 from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.statistics import negative_binomial, negative_binomial_tail, student_tail
 from parity.comparator.stats import OddRows, RowsSeen
 from parity.records import Key
 
@@ -54,11 +64,31 @@ LEAST_ROWS = 16
 LEAST_RATIO = 1.25
 """Times the baseline's largest, below which nothing is odd, however often."""
 
+FREEDOM = 6
+"""Of Student's t. Rows of clean arms lie more than 3 standard errors off in 3 of 1,000 (12 here), above 4 none of
+6,400; of the embedded checkpoint's 800, three more than 4."""
+
+GUESS = 0.5
+"""Rows that the guess counts as."""
+
+UNUSUAL, UNUSUAL_SHARE = 1e-2, 0.1
+"""Chance that the engine has rows that burst, and how many then."""
+
+NUMBERS = (4, 5, 6, 8, 11, 16, 22, 32)
+"""Completions whose least one is the bound, each with its part of the error rate."""
+
+LEAST_MORE = 0.3
+"""Times the usual noise beyond it, below which nothing is odd, however many tokens show it."""
+
+SHARE, SHARE_OF_OTHERS = 2, 6
+"""The error rate is divided by: half of it for more rows than expected over all tokens, a sixth for each of the
+others, which are the farthest rows over all tokens, and both over the first BEGIN."""
+
 BEGIN = 32
 """Output tokens that are looked at by themselves as well: what a prompt has lost shows most there."""
 
-LOOKS = 2
-"""Over all tokens, and over the first BEGIN."""
+FARTHEST_BOUND = 40.0
+"""Standard errors up to which it is looked for what would have been seen."""
 
 SHOWN = 8
 """Completions that the statistics name."""
@@ -73,68 +103,184 @@ def odd_rows(
     arms: baseline and candidate, the same tokens; place, new: position of each token, and whether no other one stands
     after the same tokens, shape (N,). step: the bf16 unit, nats. keys: of the completions that `completion` counts.
     """
-    found = [_odd(arms, completion, some, step) for some in (new, new & (place < BEGIN))]
-    best = min((one for one in found if one is not None), key=lambda one: one[0], default=None)
-    if best is None or best[0] * LOOKS >= alpha:
+    whole, begin = (_rows(arms, completion, some, step) for some in (new, new & (place < BEGIN)))
+    found = [
+        *_tested(_standing_out, whole, SHARE),
+        *_tested(_farthest, whole, SHARE_OF_OTHERS),
+        *_tested(_standing_out, begin, SHARE_OF_OTHERS),
+        *_tested(_farthest, begin, SHARE_OF_OTHERS),
+    ]
+    best = min(found, key=lambda one: one.p_value, default=None)
+    if best is None or best.p_value >= alpha:
         return None
-    p_value, rows, times, usual = best
     return OddRows(
-        completions=len(rows),
-        named=tuple(str(keys[row]) for row in rows[:SHOWN]) if keys else (),
-        times=times,
-        baseline_times=usual,
-        p_value=min(1.0, p_value * LOOKS),
+        completions=len(best.rows),
+        named=tuple(str(keys[row]) for row in best.rows[:SHOWN]) if keys else (),
+        times=best.times,
+        baseline_times=best.baseline_times,
+        baseline_completions=best.as_far,
+        p_value=best.p_value,
     )
 
 
 def rows_seen(arms: tuple[Arm, Arm], completion: Groups, new: Bools, step: float, alpha: float) -> tuple[RowsSeen, ...]:
     """From how much noise on FEWEST completions would have been found, and as many as MOST: with a baseline whose
-    farthest completion is as far off as this run's. Arguments as of `odd_rows`."""
-    found = _beyond(arms, completion, new, step)
-    if found is None:
+    completions are as far off as this run's. Arguments as of `odd_rows`."""
+    rows = _rows(arms, completion, new, step)
+    if rows is None:
         return ()
-    rows, sizes, own, _ = found
-    shrunk = 1.0 + USUAL / float(np.median(sizes))  # what the tokens of usual noise take off
+    shrunk = 1.0 + USUAL / float(np.median(rows.sizes))  # what the tokens of usual noise take off
+    largest, least = float(rows.own.max()) * shrunk, LEAST_MORE * shrunk
     return tuple(
-        RowsSeen(completions=count, times=1.0 + _ratio_needed(count, alpha) * float(own.max()) * shrunk)
+        RowsSeen(
+            completions=count,
+            times=1.0 + min(_ratio_needed(count, alpha) * largest, max(least, _beyond_needed(rows, count, alpha))),
+        )
         for count in (FEWEST, MOST)
-        if count <= len(rows)
+        if count <= len(rows.at)
     )
 
 
 def _ratio_needed(count: int, alpha: float) -> float:
     """Times the baseline's farthest, that so many completions must be off: `farthest`, turned round."""
-    level = alpha / LOOKS / 2.0 ** (count - FEWEST + 1)
+    level = alpha / SHARE_OF_OTHERS / 2.0 ** (count - FEWEST + 1)
     return float(max(LEAST_RATIO, (level ** (-1.0 / count) - 1.0) ** (1.0 / TAIL)))
 
 
-def _odd(
-    arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float
-) -> tuple[float, list[int], float, float] | None:
-    """(chance, rows, how many times the usual noise the least of these has, and the baseline's largest)."""
-    found = _beyond(arms, completion, counted, step)
-    if found is None:
+def _beyond_needed(rows: _Rows, count: int, alpha: float) -> float:
+    """Times the usual noise beyond it, that so many completions of the usual length must have: `more_than`, turned
+    round, and a standard error more, so that those are seen which happen to have less."""
+    if rows.standing is None:
+        return math.inf
+    own = rows.standing[0]
+    bounds = np.arange(1.0, FARTHEST_BOUND, 0.25)
+    level = alpha / SHARE / len(NUMBERS)
+
+    def chance_beyond(bound: float) -> float:
+        return more_than(count, int((own >= bound).sum()), _expected(rows, bound), len(own))
+
+    enough = (one for one in bounds.tolist() if chance_beyond(one) < level)
+    bound = next(enough, None)
+    return math.inf if bound is None else (bound + 1.0) * rows.usual_error
+
+
+class _Rows(Struct, frozen=True):
+    """The completions of a run that say something: their numbers, tokens, how far beyond the usual noise those of
+    baseline and candidate are (times it), all of shape (N,)."""
+
+    at: npt.NDArray[np.int64]
+    sizes: FloatArray
+    own: FloatArray
+    other: FloatArray
+    standing: tuple[FloatArray, FloatArray] | None
+    """The same in standard errors; None where the baseline computes to the last bit and so has none."""
+    usual_error: float
+    """A standard error of a completion of the usual length, times the usual noise."""
+
+
+class _Odd(Struct, frozen=True):
+    """Rows that chance does not explain, the farthest one first; times the usual noise of the least of them, and of the
+    baseline's farthest; how many of the baseline's are as far off."""
+
+    p_value: float
+    rows: list[int]
+    times: float
+    baseline_times: float
+    as_far: int = 0
+
+
+def _tested(test: Callable[[_Rows], _Odd | None], rows: _Rows | None, share: int) -> Iterator[_Odd]:
+    """What a test finds that has one `share`th of the error rate."""
+    found = None if rows is None else test(rows)
+    if found is not None:
+        yield structs.replace(found, p_value=min(1.0, found.p_value * share))
+
+
+def _farthest(rows: _Rows) -> _Odd:
+    largest = float(rows.own.max())
+    order = np.argsort(-rows.other, kind="stable")[:MOST]
+    p_value, count = farthest(largest, rows.other[order])
+    return _Odd(p_value, rows.at[order[:count]].tolist(), 1.0 + float(rows.other[order[count - 1]]), 1.0 + largest)
+
+
+def _standing_out(rows: _Rows) -> _Odd | None:
+    """More of the candidate's completions than expected are as many standard errors off."""
+    if rows.standing is None:
         return None
-    rows, _, own, other = found
-    largest = float(own.max())
-    order = np.argsort(-other, kind="stable")[:MOST]
-    p_value, count = farthest(largest, other[order])
-    return p_value, rows[order[:count]].tolist(), 1.0 + float(other[order[count - 1]]), 1.0 + largest
+    own, other = rows.standing
+    other = np.where(rows.other >= LEAST_MORE, other, -np.inf)
+    order = np.argsort(-other, kind="stable")
+    best: tuple[float, int, int] | None = None
+    for count in NUMBERS:
+        bound = float(other[order[count - 1]]) if count <= len(order) // 2 else -math.inf
+        if bound <= 1.0:
+            break
+        as_far = int((own >= bound).sum())
+        p_value = more_than(count, as_far, _expected(rows, bound), len(rows.at)) * len(NUMBERS)
+        best = min(best or (p_value, count, as_far), (p_value, count, as_far))
+    if best is None:
+        return None
+    p_value, count, as_far = best
+    least = float(rows.other[order[:count]].min())
+    return _Odd(min(1.0, p_value), rows.at[order[:count]].tolist(), 1.0 + least, 1.0 + float(rows.own.max()), as_far)
 
 
-def _beyond(
-    arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float
-) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray, FloatArray] | None:
-    """(rows, their tokens, how far beyond the usual the baseline's are, and the candidate's); None where the baseline's
-    say nothing."""
+def _expected(rows: _Rows, bound: float) -> float:
+    """Completions of a clean arm that so many standard errors are expected beyond."""
+    return len(rows.at) * student_tail(bound, FREEDOM)
+
+
+def more_than(count: int, own: int, expected: float, rows: int) -> float:
+    """The chance of so many of a clean arm's `rows` beyond a bound, where the baseline has `own` and `expected` were
+    expected.
+
+    The rate beyond the bound is a guess: a gamma distribution of shape GUESS with that mean, or, with a chance of
+    UNUSUAL, one with UNUSUAL_SHARE of the rows as its mean. Given the rate, both arms' numbers are Poisson's.
+    """
+    guesses = ((1.0 - UNUSUAL, expected), (UNUSUAL, UNUSUAL_SHARE * rows))
+    weights = [before * negative_binomial(own, GUESS, mean / (mean + GUESS)) for before, mean in guesses]
+    tails = [negative_binomial_tail(count, GUESS + own, 1.0 / (2.0 + GUESS / mean)) for _, mean in guesses]
+    return sum(weight * tail for weight, tail in zip(weights, tails, strict=True)) / sum(weights)
+
+
+def _rows(arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float) -> _Rows | None:
+    """None where the baseline's completions say nothing."""
     sizes = completion.sums(counted)
-    rows = np.flatnonzero(sizes >= LEAST_TOKENS)
-    if len(rows) < LEAST_ROWS:
+    at = np.flatnonzero(sizes >= LEAST_TOKENS)
+    if len(at) < LEAST_ROWS:
         return None
-    sums = [completion.sums(one.noise * counted)[rows] for one in arms]
-    least = FROM_BIT_EXACT * step if float(arms[0].noise.mean()) < BIT_EXACT * step else 0.0
-    own, other = (_beyond_usual(one, sizes[rows], least) for one in sums)
-    return (rows, sizes[rows], own, other) if float(own.max()) > 0.0 else None
+    sizes = sizes[at]
+    sums = [completion.sums(one.noise * counted)[at] for one in arms]
+    exact = float(arms[0].noise.mean()) < BIT_EXACT * step
+    least = FROM_BIT_EXACT * step if exact else 0.0
+    own, other = (_beyond_usual(one, sizes, least) for one in sums)
+    if not float(own.max()) > 0.0:
+        return None
+    error = None if exact else _standard_errors(sums[0], sizes, completion.sums(arms[0].noise ** 2 * counted)[at])
+    usual = [float(_median(one / sizes, sizes)) for one in sums]
+    if error is None or not usual[0]:
+        return _Rows(at, sizes, own, other, None, math.inf)
+    more = max(1.0, usual[1] / usual[0])  # an arm that is noisier everywhere scatters more as well
+    standing = (sums[0] - sizes * usual[0]) / error, (sums[1] - sizes * usual[1]) / (error * more)
+    return _Rows(at, sizes, own, other, standing, float(np.median(error / sizes)) / usual[0])
+
+
+def _standard_errors(sums: FloatArray, sizes: FloatArray, squares: FloatArray) -> FloatArray | None:
+    """Of the sums of noise over completions, shape (N,): by the scatter of the tokens, and by what the sums scatter
+    beyond that; None where there is none."""
+    total = float(sizes.sum())
+    usual = _median(sums / sizes, sizes)
+    of_tokens = float(squares.sum()) / total - (float(sums.sum()) / total) ** 2
+    if of_tokens <= 0.0:
+        return None
+    of_rows = max(0.0, float(((sums - sizes * usual) ** 2).sum()) - total * of_tokens) / float((sizes**2).sum())
+    return np.asarray(np.sqrt(sizes * of_tokens + sizes**2 * of_rows))
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    order = np.argsort(values, kind="stable")
+    summed = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(summed, summed[-1] / 2)])
 
 
 def farthest(largest: float, other: FloatArray) -> tuple[float, int]:

@@ -13,12 +13,16 @@ from parity.comparator import Comparison, compare
 from parity.comparator.population.leaning import first_of_context
 from parity.comparator.population.odd_rows import (
     FEWEST,
+    GUESS,
     LEAST_RATIO,
     MOST,
     SHOWN,
     TAIL,
+    UNUSUAL,
+    UNUSUAL_SHARE,
     chance,
     farthest,
+    more_than,
     odd_rows,
     rows_seen,
 )
@@ -63,7 +67,7 @@ def flat_arms(beyond: float, count: int, own: float = 1.5, rows: int = 48, token
 
 
 @pytest.mark.parametrize(("at", "count"), [(0, FEWEST), (1, MOST)])
-def test_what_is_said_to_be_seen_is_seen_and_less_is_not(at: int, count: int) -> None:
+def test_what_is_said_to_be_seen_is_seen_and_half_of_it_is_not(at: int, count: int) -> None:
     rows, tokens = 48, 96
     row, place = np.repeat(np.arange(rows), tokens), np.tile(np.arange(tokens), rows)
     new = np.ones(rows * tokens, dtype=np.bool_)
@@ -74,8 +78,8 @@ def test_what_is_said_to_be_seen_is_seen_and_less_is_not(at: int, count: int) ->
         arms = flat_arms(times, count)
         return odd_rows(arms, Groups(row), place, new, UNIT, ALPHA, [Key("r", 0, 0)] * rows) is not None
 
-    assert found(said.times * 1.05)
-    assert not found(said.times * 0.9)
+    assert found(1.05 * said.times)
+    assert not found(1 + (said.times - 1) / 2)
 
 
 # ------------------------------------------------------------------ its error rate
@@ -141,6 +145,32 @@ def test_a_few_rows_are_found_by_name_and_size() -> None:
     assert found.completions == 4
     assert found.times > found.baseline_times > 1
     assert found.p_value < ALPHA
+
+
+def test_many_rows_that_are_each_a_little_off_are_found_beside_a_baselines_farther_one() -> None:
+    rng = np.random.default_rng(12)
+    own, noisy = level(96), level(96)
+    own[5] *= 2.2
+    noisy[:16] *= 1.6
+    found = odd((own, noisy), rng)
+    assert found is not None
+    assert found.times < found.baseline_times
+    assert found.completions >= 8
+    assert sum(int(name.split()[0][1:]) < 16 for name in found.named) >= SHOWN - 1
+    assert odd((noisy, own), rng) is None
+
+
+def test_the_chance_of_more_rows_is_that_of_the_guess_it_makes() -> None:
+    rng = np.random.default_rng(13)
+    runs, expected, rows = 400_000, 1.5, 96
+    unusual = rng.random(runs) < UNUSUAL
+    mean = np.where(unusual, UNUSUAL_SHARE * rows, expected)
+    rate = rng.gamma(GUESS, mean / GUESS)
+    own, other = rng.poisson(rate), rng.poisson(rate)
+    for seen, count in ((0, 4), (1, 6), (3, 8)):
+        said = more_than(count, seen, expected, rows)
+        alike = other[own == seen]
+        assert (alike >= count).mean() == pytest.approx(said, abs=4 * (said / len(alike)) ** 0.5)
 
 
 def test_what_shows_in_the_first_tokens_alone_is_found_in_long_completions() -> None:

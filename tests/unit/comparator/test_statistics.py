@@ -21,6 +21,8 @@ from parity.comparator.statistics import (
     mann_whitney,
     mcnemar_more,
     missed_rate_bound,
+    negative_binomial,
+    negative_binomial_tail,
     normal_tail,
     sign_flip_more,
     wilson_interval,
@@ -256,3 +258,12 @@ def test_p_values_are_honest_under_the_null() -> None:
     runs = 300
     below = sum(sign_flip_more(rng.normal(size=16), draws=1_000, seed=run) < 0.05 for run in range(runs))
     assert below <= 28  # binom.isf(0.001, 300, 0.05) is 28
+
+
+def test_the_negative_binomial_is_the_geometric_for_shape_one_and_adds_up() -> None:
+    assert negative_binomial_tail(5, 1.0, 0.3) == pytest.approx(0.3**5)
+    assert negative_binomial_tail(40, 1.0, 0.3) == pytest.approx(0.3**40)  # what one minus the rest cannot show
+    some = [negative_binomial(one, 0.5, 0.4) for one in range(200)]
+    assert sum(some) == pytest.approx(1.0)
+    assert negative_binomial_tail(3, 0.5, 0.4) == pytest.approx(sum(some[3:]))
+    assert negative_binomial_tail(0, 0.5, 0.4) == 1.0
