@@ -62,6 +62,9 @@ ONE_UNIT = 0.65
 MID_RATE, FAR_RATE = 2.5e-3, 8e-4
 """Share of tokens beyond MID and FAR units that one unit of noise may leave (6 to 17, and 0.8 to 7.6, in 10,000)."""
 
+NONE_THERE = 0.2
+"""Times the candidate's usual noise, below which its first tokens have none, and count with the usual."""
+
 GAP_FACTOR = 3.0
 """Ratio of mean gaps. Clean arms: up to 1.5."""
 
@@ -92,10 +95,11 @@ def measure_numerics(
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
-    recorded = Arm.of(residuals.baseline, residuals.baseline_score, step)
-    baseline = recorded.first_as_usual(residuals.place) if residuals.by_scores else recorded
-    candidate = Arm.of(residuals.candidate, residuals.candidate_score, step)
-    arms = baseline, candidate
+    recorded = (
+        Arm.of(residuals.baseline, residuals.baseline_score, step),
+        Arm.of(residuals.candidate, residuals.candidate_score, step),
+    )
+    baseline, candidate = arms = _comparable(recorded, residuals)
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
     new = first_of_contexts(residuals)
@@ -133,8 +137,8 @@ def measure_numerics(
         completions=completion.count,
         unit=step,
         unit_is_measured=unit is not None,
-        baseline=recorded.summary() if residuals.by_scores else None,
-        candidate=candidate.summary(),
+        baseline=recorded[0].summary() if residuals.by_scores else None,
+        candidate=recorded[1].summary(),
         mean_shift=float((candidate.capped - baseline.capped).mean()),
         leaning={name: one.size for name, one in leans.items()},
         baseline_off=off,
@@ -150,6 +154,13 @@ def measure_numerics(
         detectable=detectable_effects(baseline, candidate, completion, block, len(tests), alpha),
     )
     return _with_failed(found, tests, alpha)
+
+
+def _comparable(arms: Arms, residuals: PairedResiduals) -> Arms:
+    """First tokens of outputs are without noise in the arm whose engine scores: they count as usual ones."""
+    if not residuals.by_scores:
+        return arms
+    return arms[0].first_as_usual(residuals.place), arms[1].first_as_usual(residuals.place, below=NONE_THERE)
 
 
 def _shift(arms: Arms, completion: Groups, new: Bools, alpha: float) -> float:

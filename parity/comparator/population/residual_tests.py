@@ -92,8 +92,9 @@ class Arm(Struct, frozen=True):
         """Of some tokens, `kept` of shape (N,)."""
         return Arm(*(getattr(self, one)[kept] for one in self.__struct_fields__))
 
-    def first_as_usual(self, place: Ints) -> Arm:
-        """The same with as much noise at an output's first tokens (`place` 0, shape (N,)) as at the others at least.
+    def first_as_usual(self, place: Ints, below: float = 1.0) -> Arm:
+        """The same with as much noise at an output's first tokens (`place` 0, shape (N,)) as at the others, where they
+        have less than `below` times that.
 
         The first token comes from a prefill. An engine that scores its own output makes that prefill again, to the last
         bit, and so has no noise there: with outputs of two tokens, vLLM 0.32's other arm had 2.3 times the noise.
@@ -101,8 +102,8 @@ class Arm(Struct, frozen=True):
         first = place == 0
         if not first.any() or first.all():
             return self
-        more = float(self.noise[~first].mean() - self.noise[first].mean())
-        return self if more <= 0 else structs.replace(self, noise=self.noise + more * first)
+        there, usual = float(self.noise[first].mean()), float(self.noise[~first].mean())
+        return self if there >= below * usual else structs.replace(self, noise=self.noise + (usual - there) * first)
 
     def summary(self) -> Residuals:
         size = np.abs(self.residual)

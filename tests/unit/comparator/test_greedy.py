@@ -184,6 +184,20 @@ def test_automatic_tolerance_follows_the_noise_of_the_baseline() -> None:
         assert result.verdict is verdict
 
 
+@pytest.mark.parametrize(("own", "gap", "rejected"), [(0.0, 0.56, True), (0.56, 0.56, False), (0.56, 1.2, True)])
+def test_a_token_of_the_baseline_within_the_noise_that_it_shows_is_no_contradiction(
+    own: float, gap: float, rejected: bool
+) -> None:
+    """own: how far a token of the baseline lies below the best in its own score."""
+    stream = [*TEXT[:20], *range(300, 340)]
+    told = score(stream)
+    told.ids[20, 1], told.values[20, 1] = TEXT[20], -0.1 - gap
+    known = {**scores("cpu/base", p0=score(TEXT, {7: own} if own else {})), **scores("cpu/mtp", p0=told)}
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(stream)), known)
+    assert ("conclude.baseline_rejected" in {one.id for one in result.reasons}) is rejected
+    assert not result.corrupt
+
+
 LONE = [*TEXT[:10], 700, *TEXT[11:]]
 
 
