@@ -114,6 +114,14 @@ class RaggedTokens:
                 np.concatenate([self.flat[one:other] for one, other in parts], out=flat[place])
         return RaggedTokens(flat, offsets)
 
+    def ends(self, rows: npt.NDArray[np.int64], size: int) -> Flat:
+        """The last `size` tokens of these streams, which all have as many; shape (len(rows), size)."""
+        return np.asarray(self.flat[(self.offsets[rows + 1] - size)[:, None] + np.arange(size)])
+
+    def each(self, rows: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Flat:
+        """One token of each of these streams, at these positions in them; shape (len(rows),)."""
+        return np.asarray(self.flat[self.offsets[rows] + at])
+
     def places(self, token: int) -> npt.NDArray[np.int64]:
         """Where in `flat` a token stands; looked for once, since several checks ask for the same few."""
         if token not in self._places:
@@ -175,6 +183,16 @@ class PatchedTokens(RaggedTokens):
         if np.array_equal(rows, self.rows):
             return self.own
         return RaggedTokens.of([self.row(row) for row in rows.tolist()])
+
+    def each(self, rows: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Flat:
+        changed = np.isin(rows, self.rows)
+        found = np.empty(len(rows), dtype=np.result_type(self.like.flat, self.own.flat))
+        found[~changed] = self.like.each(rows[~changed], at[~changed])
+        found[changed] = self.own.each(np.searchsorted(self.rows, rows[changed]), at[changed])
+        return found
+
+    def ends(self, rows: npt.NDArray[np.int64], size: int) -> Flat:
+        return self.of_rows(rows).ends(np.arange(len(rows)), size)
 
     def row(self, index: int) -> TokenIds:
         at = bisect_left(self.rows, index)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,21 @@ def test_it_is_the_whole_column(
         assert found.places(token).tolist() == whole.places(token).tolist()
     assert found.rows_at(found.places_of(wanted)) == whole.rows_at(whole.places_of(wanted))
     assert found.same_as(whole)
+
+
+@given(patched(), st.randoms(use_true_random=False))
+def test_tokens_of_some_rows_are_those_of_the_whole_column(
+    made: tuple[RaggedTokens, PatchedTokens, RaggedTokens], random: Random
+) -> None:
+    _, found, whole = made
+    sizes = whole.sizes.tolist()
+    rows = np.array([row for row, size in enumerate(sizes) if size and random.random() < 0.7], dtype=np.int64)
+    at = np.array([random.randrange(sizes[row]) for row in rows.tolist()], dtype=np.int64)
+    wanted = [int(whole.row(row)[place]) for row, place in zip(rows.tolist(), at.tolist(), strict=True)]
+    assert found.each(rows, at).tolist() == whole.each(rows, at).tolist() == wanted
+    size = min((sizes[row] for row in rows.tolist()), default=0)
+    ends = [whole.row(row)[len(whole.row(row)) - size :].tolist() for row in rows.tolist()]
+    assert found.ends(rows, size).tolist() == whole.ends(rows, size).tolist() == ends
 
 
 @given(patched())

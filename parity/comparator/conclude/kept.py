@@ -48,7 +48,7 @@ def _begins_with(tokens: TokenIds, beginning: TokenIds) -> bool:
 
 
 def _padded(kept: KeptGaps, length: int) -> KeptGaps:
-    missing = (0, length - len(kept))
+    missing = (0, length - len(kept.gap))
     if not missing[1]:
         return kept
     return KeptGaps(

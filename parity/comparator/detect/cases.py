@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -15,6 +15,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.isolated import Isolated
+from parity.comparator.reference.rivals import Rival
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
@@ -28,6 +29,8 @@ class Setup(Struct, frozen=True):
     inputs: Inputs
     pairs: Pairs
     reference: Reference
+    rivals: Mapping[Key, Rival]
+    """The baseline's tokens where the pairs part (`References.rivals`)."""
     rules: StopRules
     vocab_size: int | None
     invalid: frozenset[Key]
@@ -84,8 +87,8 @@ class Case(Struct, frozen=True):
     from_scores: bool = False
     gap_is_the_others: bool = False
     """The gap where they part is that of the baseline's token in the candidate's own list."""
-    rival: tuple[float, bool] | None = None
-    """With scores: `gap_instead` of the baseline's token where they part."""
+    rival: Rival | None = None
+    """With scores: the baseline's token where they part."""
     contradicted: bool = False
     """The score rejects the baseline's token where they part: the candidate is not to blame for that."""
     flip: int | None = None

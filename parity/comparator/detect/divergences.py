@@ -15,6 +15,8 @@ from parity.records import Kind
 def _look(case: Case, setup: Setup) -> Case:
     if case.is_identical:
         return case
+    if (plain := _at_one_place(case)) is not None:
+        return plain
     b, invalid = case.b, case.events
     end = len(b.token_ids) if case.past is None else min(len(b.token_ids), case.past.position)
     if case.gaps is None:
@@ -29,6 +31,18 @@ def _look(case: Case, setup: Setup) -> Case:
     return replace(
         case, flip=walked.flip, events=(*walked.events, *invalid), unjudged_from=unjudged, suspect=walked.suspect
     )
+
+
+def _at_one_place(case: Case) -> Case | None:
+    """Most pairs: they part at one place, and from there on the reference supports every token of the candidate. What
+    `walk` says of those, without its streams; None for others."""
+    found, at = case.decided, case.parts_at
+    if found is None or case.events or case.past is not None or (found.rejected and found.rejected[-1] >= at):
+        return None
+    if at >= len(case.a.token_ids) or at >= len(case.b.token_ids):
+        return None
+    unknown = found.unknown[bisect_left(found.unknown, at) :]
+    return replace(case, flip=at, unjudged_from=unknown[0] if unknown else None)
 
 
 def _streams(case: Case, gaps: TokenGaps, end: int, setup: Setup) -> Streams:

@@ -150,6 +150,8 @@ RULES: Final[tuple[Callable[[Case, Setup], Case], ...]] = (
 def _look(case: Case, setup: Setup) -> Case:
     if case.is_identical:
         return _another_reason(case, setup)
+    if _is_in_order(case, setup):
+        return case
     for rule in RULES:
         case = rule(case, setup)
     return case
@@ -159,6 +161,16 @@ DETECTOR = Detector(frozenset({Kind.EARLY_STOP, Kind.OVERRUN, Kind.OMISSION, Kin
 
 
 # ---------------------------------------------------------------------- what the rules ask
+
+
+def _is_in_order(case: Case, setup: Setup) -> bool:
+    """Ended by length with as many tokens as were asked for, and as the baseline has: no rule has a question. Most
+    pairs are so."""
+    b, count = case.b, len(case.b.token_ids)
+    if b.finish_reason != "length" or case.suspect is not None or case.past is not None:
+        return False
+    limit = setup.rules.limit(b)
+    return limit is not None and count >= limit and count == len(case.a.token_ids)
 
 
 def _with(case: Case, event: Event) -> Case:

@@ -14,12 +14,13 @@ from parity.comparator.detect.events import Event
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import message
 from parity.records import Completion, Evidence, Finding, Key, Kind
-from parity.records.evidence import AROUND_PARTING, InputEvidence, JudgedBy, Numbers
+from parity.records.evidence import AROUND_PARTING, InputEvidence, JudgedBy
 
 
 def findings_of(case: Case, arms: tuple[str, str], tolerance: float) -> Iterator[Finding]:
     """The findings of one pair; `arms`: the names of baseline and candidate."""
-    for event in sorted((*case.benign, *case.events), key=lambda one: one.position):
+    events = (*case.benign, *case.events)
+    for event in sorted(events, key=lambda one: one.position) if len(events) > 1 else events:
         evidence = _with_numbers(event, case, tolerance)
         yield finding(arms, case.b.key, event.kind, evidence, event.position, event.length)
 
@@ -104,9 +105,9 @@ def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
         more["candidate_token"] = int(case.b.token_ids[position])
     if flip is not None and position == flip and position < len(case.a.token_ids):
         more["baseline_token"] = int(case.a.token_ids[position])
-    if case.gaps is not None and math.isfinite(case.gaps.gap[position]):
+    if case.gaps is not None and math.isfinite(case.gaps.gap.item(position)):
         more |= {
-            "numbers": Numbers(**case.gaps.at(position)),
+            "numbers": case.gaps.at(position),
             "tolerance": round(tolerance, 4),
             "judged_by": _judged_by(case, position),
         }

@@ -37,6 +37,8 @@ def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
 
 
 def _look(cases: list[Case], setup: Setup) -> list[Case]:
+    if not setup.invalid:
+        return cases
     return [_with_invalid(case, setup.vocab_size) if case.b.key in setup.invalid else case for case in cases]
 
 

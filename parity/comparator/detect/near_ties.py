@@ -17,6 +17,7 @@ from parity.comparator.detect.cases import Case, Detector, InDoubt, Setup, pair_
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.residuals import chosen_logprobs
+from parity.comparator.reference.rivals import Rival
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -55,28 +56,32 @@ def _evidence(case: Case, flip: int, setup: Setup) -> NearTieEvidence:
     """Why it is one, and how good the baseline's token is there, where the list says it."""
     unjudged: dict[str, Any] = {}
     if not case.from_scores:
-        limit = message("near_tie.limit", "no scores: what follows this token could not be judged")
-        unjudged = {"looked_until": flip, "limit": limit}
+        unjudged = {"looked_until": flip, "limit": _NOT_JUDGED}
     if case.gap_is_the_others:
-        why = message(
-            "near_tie.own_list",
-            "the candidate's own logprobs hold the baseline's token for nearly as likely as its own",
-        )
-        return NearTieEvidence(why=why, **unjudged)
-    why = message("near_tie.why", "the reference holds the candidate's token for nearly as good as its best")
+        return NearTieEvidence(why=_OWN_LIST, **unjudged)
+    why = _NEARLY_AS_GOOD
     rival = _rival(case, flip, setup)
-    if rival is None or not (rival[1] or rival[0] > 0):
+    if rival is None or not (rival.is_exact or rival.gap > 0):
         return NearTieEvidence(why=why, **unjudged)
     gap, exact = rival
     if exact and gap <= setup.tolerance:
-        why = message("near_tie.both", "both tokens are nearly as likely to the reference")
+        why = _BOTH
     bound = None if exact else True
     return NearTieEvidence(
         why=why, gap_of_baseline_token=round(gap, 4), gap_of_baseline_token_is_lower_bound=bound, **unjudged
     )
 
 
-def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
+# Made once: a run has thousands of near-ties.
+_NOT_JUDGED = message("near_tie.limit", "no scores: what follows this token could not be judged")
+_OWN_LIST = message(
+    "near_tie.own_list", "the candidate's own logprobs hold the baseline's token for nearly as likely as its own"
+)
+_NEARLY_AS_GOOD = message("near_tie.why", "the reference holds the candidate's token for nearly as good as its best")
+_BOTH = message("near_tie.both", "both tokens are nearly as likely to the reference")
+
+
+def _rival(case: Case, flip: int, setup: Setup) -> Rival | None:
     """(gap, is it exact) of the baseline's token."""
     a, b = case.a, case.b
     if flip >= len(a.token_ids):
@@ -85,7 +90,9 @@ def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
         return case.rival
     top = setup.reference.score(setup.arms[1], b) if case.from_scores else a.lists
     penalised = setup.reference.shaping(b).penalised(b)
-    return gap_instead(top, flip, int(a.token_ids[flip]), b.token_ids[:flip], penalised, own=int(b.token_ids[flip]))
+    token, own = int(a.token_ids[flip]), int(b.token_ids[flip])
+    found = gap_instead(top, flip, token, b.token_ids[:flip], penalised, own=own)
+    return None if found is None else Rival(*found)
 
 
 def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
@@ -94,7 +101,9 @@ def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
     completions have some than chance gives a clean run: a fault of the engine's state seldom hits one of them alone.
     """
-    looked = [_as_near_tie(case) if is_doubtful(case, setup) else case for case in _as_baseline(cases, setup)]
+    looked = [
+        _as_near_tie(case) if case.events and is_doubtful(case, setup) else case for case in _as_baseline(cases, setup)
+    ]
     wrong = [case for case in looked if case.events]
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if not wrong or len(wrong) > most or not all(_is_silent(one, setup) for one in wrong):
@@ -180,7 +189,8 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
     places = sorted(beyond)
     if bool(np.isinf(gaps.most[places]).any()):
         return None
-    return _Beyond(np.array(places), gaps.gap[places], chosen_logprobs([case.b])[places] - gaps.chosen[places])
+    own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
+    return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places])
 
 
 def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> Sequence[Event]:

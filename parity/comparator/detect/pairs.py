@@ -21,7 +21,7 @@ from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.whole_draws import ArmsDraws
-from parity.comparator.reference.gaps import Decided, TokenGaps, decided, gap_instead
+from parity.comparator.reference.gaps import TokenGaps, decided
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.streams.pairing import at_rows
@@ -189,28 +189,22 @@ def _differing(setup: Setup) -> list[Case]:
     asked_alike = not setup.inputs.candidate.own_sampling
     too_long = stops.may_overrun(pairs.candidate, setup.rules, pairs.candidate_tokens, asked_alike=asked_alike)
     cases = []
-    for row, b, may_overrun in zip(rows, others, too_long[rows].tolist(), strict=True):
+    parts_at = pairs.parts_at[rows].tolist()
+    for row, at, b, may_overrun in zip(rows, parts_at, others, too_long[rows].tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
-        gaps = scored[b.key][0] if b.key in scored else None
-        cases.append(_case(row, pairs.baseline[row], b, past, gaps, said.get(b.key), setup))
+        if b.key in scored:
+            gaps, found = scored[b.key][0], said[b.key]
+            rival = setup.rivals.get(b.key)
+            against = rival is not None and rival.gap > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)
+            cases.append(Case(pairs, row, at, past, gaps, found, from_scores=True, rival=rival, contradicted=against))
+        else:
+            cases.append(_unscored(row, pairs.baseline[row], b, past, setup))
     return cases
 
 
-def _case(
-    row: int,
-    a: Completion,
-    b: Completion,
-    past: Event | None,
-    scored: TokenGaps | None,
-    said: Decided | None,
-    setup: Setup,
-) -> Case:
-    """One pair with the gaps of the candidate's tokens: by its score, else by what the engines listed themselves."""
+def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup: Setup) -> Case:
+    """A pair without a score: the gaps are those that the engines listed themselves."""
     pairs, parts_at = setup.pairs, int(setup.pairs.parts_at[row])
-    if scored is not None:
-        rival = _rival(a, b, parts_at, setup)
-        contradicted = rival is not None and rival[0] > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)
-        return Case(pairs, row, parts_at, past, scored, said, from_scores=True, rival=rival, contradicted=contradicted)
     shaping = setup.reference.shaping(b)
     if shaping.unknown:
         return Case(pairs, row, parts_at, past)
@@ -218,19 +212,6 @@ def _case(
     if b.lists is not None and setup.lists_show_choices:
         gaps = own_rejections(b, gaps, parts_at, setup.tolerance, shaping)
     return Case(pairs, row, parts_at, past, gaps, gap_is_the_others=is_the_others)
-
-
-def _rival(a: Completion, b: Completion, first: int, setup: Setup) -> tuple[float, bool] | None:
-    """(gap, is it exact) of the *baseline's* token by the score of the candidate, where they part.
-
-    Both sides saw the same text up to there and the baseline chose that token. Where the score rejects it the baseline
-    is at fault there, or the score is not of these tokens: the candidate is not to blame for that.
-    """
-    if first >= min(len(a.token_ids), len(b.token_ids)):
-        return None
-    top = setup.reference.score(setup.arms[1], b)
-    penalised, said = setup.reference.shaping(b).penalised(b), b.token_ids[:first]
-    return gap_instead(top, first, int(a.token_ids[first]), said, penalised, own=int(b.token_ids[first]))
 
 
 def _identical(setup: Setup) -> list[Case]:

@@ -90,7 +90,7 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
         for n, case in enumerate(cases)
         # One token little beyond the tolerance, or as far as the baseline's own, proves no other text: those of two
         # requests may come together, and from there on each says what the other does.
-        if case.from_scores and not is_doubtful(case, setup) and not is_as_baseline(case, setup)
+        if case.events and case.from_scores and not is_doubtful(case, setup) and not is_as_baseline(case, setup)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch is not Stretch.NONE and not _is_own(event, case)
     ]

@@ -39,6 +39,7 @@ def setup_of(
         inputs=inputs,
         pairs=pairs,
         reference=reference,
+        rivals=references.rivals,
         rules=replace(rules, keeps_terminator=False) if inputs.candidate_drops_eos else rules,
         vocab_size=inputs.vocab_size,
         invalid=frozenset(pairs.keys[row] for row in invalid),
@@ -48,7 +49,7 @@ def setup_of(
         lists_show_choices=trust.lists_show_choices(
             inputs.baseline, reference, tolerance, plain=not reference.penalises
         ),
-        scores_show_lists=trust.scores_show_lists(pairs, reference, *inputs.arms),
+        scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
         baseline_is_sound=not references.against_baseline,
         donors=donors,
         writer=requested.writer,

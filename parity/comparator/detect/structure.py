@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event, tokens_event
-from parity.comparator.streams.alignment import Gap, common_prefix
+from parity.comparator.streams.alignment import Gap, common_prefix, equal
 from parity.comparator.streams.repeats import (
     LONGEST_LAG,
     LOOP_COPIES,
@@ -45,7 +45,7 @@ def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) 
         return None
     longest = min(64, len(rest) // LOOP_COPIES)
     for lag in (np.flatnonzero(rest[1 : longest + 1] == rest[0]) + 1).tolist():
-        if np.array_equal(rest[lag:], rest[:-lag]):
+        if equal(rest[lag:], rest[:-lag]):
             if loops_on(a, b[len(b) - lag :]):
                 return None
             why = message(
@@ -109,7 +109,7 @@ def is_copy(b: TokenIds, j: int, gap: Gap) -> bool:
 
 
 def _is_again(b: TokenIds, j: int, size: int) -> bool:
-    return j >= size and bool(np.array_equal(b[j - size : j], b[j : j + size]))
+    return j >= size and equal(b[j - size : j], b[j : j + size])
 
 
 def _fills(b: TokenIds, j: int, size: int) -> bool:

@@ -29,11 +29,14 @@ def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float
     )
 
 
-def scores_show_lists(pairs: Pairs, reference: Reference, baseline_arm: str, candidate_arm: str) -> bool:
+def scores_show_lists(arms: tuple[Capture, Capture], pairs: Pairs, reference: Reference) -> bool:
     """Are the engines' own logprobs of the kind that scores are? The baseline's say so, where it is scored as well:
     a temperature or another base of the logarithm in both arms is a habit, and no fault of the candidate."""
+    baseline_arm, candidate_arm = (arm.header.arm for arm in arms)
     looked = wrong = 0
     if not (reference.scored(baseline_arm) or reference.scored(candidate_arm)):
+        return True
+    if not all(arm.has_logprobs for arm in arms):
         return True
     for row, a in enumerate(pairs.baseline):
         if looked == LISTS_LOOKED_AT:

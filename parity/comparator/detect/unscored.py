@@ -65,6 +65,8 @@ def seeming_leaks(cases: Sequence[Case], donors: Donors, baseline: Capture) -> l
         and leak.sharing == 1
         and is_periodic(cases[index].b.token_ids[leak.start : leak.start + leak.length]) is None
     ]
+    if not found:
+        return []
     lengths = sorted({max(SHORTEST_LEAK // 2, int(SHARED_SHARE * leak.length)) for _, leak in found})
     owners = _owners(baseline)
     # A span that is shared makes all shorter ones shared.

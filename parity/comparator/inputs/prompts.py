@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field, structs
 
 from parity.comparator.inputs.finish_reasons import limit_of
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Key, ScoreKey, TokenIds
+from parity.records import Capture, Completion, Key, RaggedTokens, ScoreKey, TokenIds
 from parity.records.objects import object_of
 
 MOST_ADDED = 1
@@ -116,12 +117,27 @@ def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:
 def _echoed(arm: Capture) -> Iterator[int]:
     """How many first tokens of each output are its prompt, with what fills that up to the longest one; 0 for none."""
     longest = int(arm.prompts.sizes.max(initial=0))
-    for one in arm:
+    may = _may_echo(arm.prompts, arm.tokens, longest).tolist()
+    for one, looked_at in zip(arm, may, strict=True):
+        if not looked_at:
+            yield 0
+            continue
         tokens, prompt, size = one.token_ids, one.prompt_token_ids, len(one.prompt_token_ids)
         if size and np.array_equal(tokens[:size], prompt):
             yield size
         else:
             yield longest if size and _fills_up(tokens[:longest], prompt) else 0
+
+
+def _may_echo(prompts: RaggedTokens, tokens: RaggedTokens, longest: int) -> npt.NDArray[np.bool_]:
+    """Shape (P,): outputs that begin with their prompt's first token, or have its last one where one filled up to
+    `longest` has it. All others are no echo: one look at two columns."""
+    found = np.zeros(len(prompts.sizes), dtype=np.bool_)
+    rows = np.flatnonzero((prompts.sizes > 0) & (tokens.sizes > 0))
+    first, last = np.zeros(len(rows), dtype=np.int64), np.minimum(tokens.sizes[rows], longest) - 1
+    begins = tokens.each(rows, first) == prompts.each(rows, first)
+    found[rows] = begins | (tokens.each(rows, last) == prompts.each(rows, prompts.sizes[rows] - 1))
+    return found
 
 
 def _fills_up(whole: TokenIds, end: TokenIds) -> bool:

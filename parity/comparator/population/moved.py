@@ -30,14 +30,15 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     rows = np.flatnonzero(pairs.same_prompt)
     identical = pairs.identical[rows]
     tokens += int(pairs.candidate_tokens.sizes[rows[identical]].sum())
-    for row in rows[~identical].tolist():
-        key, count, at = pairs.keys[row], len(pairs.candidate[row].token_ids), int(pairs.parts_at[row])
-        turned, tokens = turned + 1, tokens + min(at + 1, count)
-        found = gaps.get(key)
-        rest = slice(at + 1, limited.get(key, count))
-        unseen += max(0, count - at - 1)
-        if found is not None:
-            later.append(found.gap[rest])
+    other = rows[~identical]
+    sizes, after = pairs.candidate_tokens.sizes[other], pairs.parts_at[other] + 1
+    turned += len(other)
+    tokens += int(np.minimum(after, sizes).sum())
+    unseen += int(np.maximum(sizes - after, 0).sum())
+    for row, begin, size in zip(other.tolist(), after.tolist(), sizes.tolist(), strict=True):
+        key = pairs.keys[row]
+        if (found := gaps.get(key)) is not None:
+            later.append(found.gap[begin : limited.get(key, size)])
     for some in batches(list(map(len, later))):
         gap = np.concatenate(later[some])
         finite = np.isfinite(gap)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -21,9 +20,10 @@ from parity.comparator.statistics import (
     wilson_interval,
 )
 from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Stats, Unsupported
+from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass
-from parity.records import RUN, Completion, Finding, Key, Severity, TokenIds
+from parity.records import RUN, Completion, Finding, Key, RaggedTokens, Severity, TokenIds
 
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
@@ -92,38 +92,42 @@ def loop_period(tokens: TokenIds) -> int | None:
 
 
 _AT_ONCE = 4096
-"""Pairs of which the ends are looked at together."""
+"""Streams of which the ends are looked at together."""
 
 
-def loops(pairs: Iterable[tuple[Completion, Completion]]) -> Loops:
+def loops(pairs: Pairs) -> Loops:
     """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
-    left = ((a.token_ids[-LOOP_WINDOW:], b.token_ids[-LOOP_WINDOW:]) for a, b in pairs if not (a.aborted or b.aborted))
-    both = only_baseline = only_candidate = 0
-    while some := list(islice(left, _AT_ONCE)):
-        first, second = (ends_in_loop(side) for side in zip(*some, strict=True))
-        both += int((first & second).sum())
-        only_baseline += int((first & ~second).sum())
-        only_candidate += int((second & ~first).sum())
+    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    if pairs.aborted:
+        whole = [not (pairs.baseline[row].aborted or pairs.candidate[row].aborted) for row in rows.tolist()]
+        rows = rows[np.array(whole, dtype=np.bool_)]
+    first, second = (ends_in_loop(side, rows) for side in (pairs.baseline_tokens, pairs.candidate_tokens))
+    only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
     return Loops(
-        both=both,
+        both=int((first & second).sum()),
         only_baseline=only_baseline,
         only_candidate=only_candidate,
         p_candidate_loops_more=mcnemar_more(only_candidate, only_baseline),
     )
 
 
-def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
-    """`loop_period` of many streams at once: does each end in a loop? Shape (P,)."""
-    result = np.zeros(len(streams), dtype=np.bool_)
-    sizes = np.array([min(len(stream), LOOP_WINDOW) for stream in streams], dtype=np.int64)
+def ends_in_loop(column: RaggedTokens, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """`loop_period` of many streams of a column at once: does each of these rows end in a loop? Shape of `rows`."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    sizes = np.minimum(column.sizes[rows], LOOP_WINDOW)
     for size in set(sizes[sizes >= SHORTEST_LOOP].tolist()):
-        rows = np.flatnonzero(sizes == size).tolist()
-        tails = np.concatenate([streams[row][-size:] for row in rows]).reshape(-1, size)
-        looping = np.zeros(len(rows), dtype=np.bool_)
-        for lag in range(1, size // 3 + 1):
-            some = np.flatnonzero(tails[:, -1] == tails[:, -1 - lag])  # the others are none
-            looping[some] |= (tails[some, lag:] == tails[some, :-lag]).all(axis=1)
-        result[rows] = looping
+        same = np.flatnonzero(sizes == size)
+        for some in (same[begin : begin + _AT_ONCE] for begin in range(0, len(same), _AT_ONCE)):
+            result[some] = _looping(column.ends(rows[some], size))
+    return result
+
+
+def _looping(tails: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of these ends, shape (N, size), are loops?"""
+    result = np.zeros(len(tails), dtype=np.bool_)
+    for lag in range(1, tails.shape[1] // 3 + 1):
+        some = np.flatnonzero(tails[:, -1] == tails[:, -1 - lag])  # the others are none
+        result[some] |= (tails[some, lag:] == tails[some, :-lag]).all(axis=1)
     return result
 
 

@@ -91,7 +91,7 @@ def measure(
         stats = _with_missed(stats, *in_drawn)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
     part = inputs.without(drawn.keys)
-    loops = _loops(greedy)
+    loops = rates.loops(greedy)
     chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
     stats = structs.replace(
         stats,
@@ -133,11 +133,6 @@ def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
     rows = np.flatnonzero(pairs.identical).tolist() if references.baseline else ()
     keys = (pairs.keys[row] for row in rows)
     return {key: references.baseline[key][0] for key in keys if key in references.baseline}
-
-
-def _loops(pairs: Pairs) -> Loops:
-    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
-    return rates.loops((pairs.baseline[row], pairs.candidate[row]) for row in rows)
 
 
 def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:

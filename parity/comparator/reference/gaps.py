@@ -19,7 +19,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.reference.penalties import Penalised, most_raised, penalise
-from parity.records import Json, TokenIds, TopLogprobs
+from parity.records import TokenIds, TopLogprobs
+from parity.records.evidence import Numbers
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -70,15 +71,15 @@ class TokenGaps(Struct, frozen=True):
         """Positions that are supported by what is known of the penalties, and might not be if more were known."""
         return np.asarray((self.gap <= tolerance) & (self.most > tolerance) & np.isfinite(self.most))
 
-    def at(self, position: int) -> dict[str, Json]:
+    def at(self, position: int) -> Numbers:
         """The numbers of one position, for evidence."""
-        return {
-            "gap": _number(self.gap.item(position)),
-            "gap_is_lower_bound": self.bounded.item(position),
-            "best_token": self.best_id.item(position),
-            "best_logprob": _number(self.best.item(position)),
-            "chosen_logprob": _number(self.chosen.item(position)),
-        }
+        return Numbers(
+            gap=_number(self.gap.item(position)),
+            gap_is_lower_bound=self.bounded.item(position),
+            best_token=self.best_id.item(position),
+            best_logprob=_number(self.best.item(position)),
+            chosen_logprob=_number(self.chosen.item(position)),
+        )
 
 
 def _number(value: float) -> float | None:
@@ -157,7 +158,7 @@ def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: Penalised | Non
         return no_gaps(length)
     ids, values = top.ids[:covered], top.values[:covered]
     if penalised is None:
-        result = _covered(np.ascontiguousarray(ids.T), np.ascontiguousarray(values.T), token_ids[:covered])
+        result = _covered(ids, values, token_ids[:covered])
     else:
         result = _penalised(ids, values, top.logsumexp, token_ids[:covered], penalised)
     if covered == length:
@@ -188,8 +189,8 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
         for batch in batches([len(scored[row][1]) for row in rows]):
             some = [scored[row] for row in rows[batch]]
             whole = _covered(
-                np.concatenate([top.ids.T for top, _ in some], axis=1),
-                np.concatenate([top.values.T for top, _ in some], axis=1),
+                np.concatenate([top.ids for top, _ in some]),
+                np.concatenate([top.values for top, _ in some]),
                 np.concatenate([tokens for _, tokens in some]),
             )
             at = 0
@@ -208,14 +209,19 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
 
 
 def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds) -> TokenGaps:
-    """`token_gaps` where every token has an entry: ids and values of shape (K, T), K and T above 0, rank by rank."""
+    """`token_gaps` where every token has an entry: ids and values of shape (T, K), T and K above 0."""
     with np.errstate(invalid="ignore"):
-        best = np.where(values[0] <= 1e-3, values[0], -np.inf)  # NaN fails the test
-        listed = ids[0] == token_ids
-        own = np.where(listed, best, -np.inf)
-        best_id = np.where(best > -np.inf, ids[0], -1)
+        best, best_id = values[:, 0].copy(), ids[:, 0].copy()
+        usable = best <= 1e-3  # NaN fails the test
+        if not usable.all():
+            best[~usable] = -np.inf
+        listed = best_id == token_ids
+        own = best.copy()
+        own[~listed] = -np.inf
+        if best.min() == -np.inf:
+            best_id[best == -np.inf] = -1
         # Rank by rank: a reduction over K values a row costs numpy ten times as much.
-        for rank, logprobs in zip(ids[1:], values[1:], strict=True):
+        for rank, logprobs in zip(ids.T[1:], values.T[1:], strict=True):
             better = logprobs > best
             if better.any():  # seldom: lists come with the best token first
                 better &= logprobs <= 1e-3
@@ -224,24 +230,30 @@ def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds
         # A chosen token that stands first and is the best one gains nothing by standing there again.
         rest = np.flatnonzero(~listed | (own < best))
         if len(rest):
-            others, again = values[1:, rest], ids[1:, rest] == token_ids[rest]
-            listed[rest] |= again.any(axis=0)
-            highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=0, initial=-np.inf)
+            others, again = values[rest, 1:], ids[rest, 1:] == token_ids[rest, None]
+            listed[rest] |= again.any(axis=1)
+            highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=1, initial=-np.inf)
             own[rest] = np.maximum(own[rest], highest)
     if not listed.all():
         # A chosen token that is not listed is at most as likely as the last one listed.
-        unlisted = values[:, ~listed]
+        unlisted = values[~listed]
         usable_values = np.where(unlisted <= 1e-3, unlisted, np.inf)
-        own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=0)
+        own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=1)
     with np.errstate(invalid="ignore"):
         gap = best - own
-    nothing = np.isneginf(best)
-    if nothing.any():
+    if best.min() == -np.inf:
+        nothing = best == -np.inf
         gap[nothing] = best[nothing] = np.nan
-    bounded = ~listed & ~nothing
-    chosen = own if listed.all() else np.where(listed, own, np.nan)
+        bounded = ~listed & ~nothing
+    else:
+        bounded = ~listed
     # Where all is exact, one array is both: for a million tokens they are 8 MB each.
-    return TokenGaps(gap, bounded, best_id, best, chosen, np.where(bounded, np.inf, gap) if bounded.any() else gap)
+    chosen, most = own, gap
+    if not listed.all():
+        chosen = np.where(listed, own, np.nan)
+    if bounded.any():
+        most = np.where(bounded, np.inf, gap)
+    return TokenGaps(gap, bounded, best_id, best, chosen, most)
 
 
 def _penalised(

@@ -10,6 +10,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
 from parity.comparator.reference.floor import Floor, measure_floor
 from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.rivals import Rival, rivals_where_parted
 from parity.comparator.reference.sanity import Wrong, wrong_scores
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
@@ -31,6 +32,8 @@ class References(Struct, frozen=True):
     tolerance: float
     """Nats."""
     remarks: Remarks
+    rivals: Mapping[Key, Rival]
+    """The baseline's greedy tokens where the candidate's scored completions part from it."""
     against_baseline: bool = False
     """The scores were left out since they reject the baseline and support the candidate."""
 
@@ -38,8 +41,10 @@ class References(Struct, frozen=True):
 def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked)
-    wrong = wrong_scores(inputs, pairs, lookup)
+    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
+    wrong = wrong_scores(inputs, pairs, lookup, rivals)
     if wrong is not None:
+        rivals = {}
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own = inputs.baseline.completions
@@ -54,6 +59,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
         floor,
         tolerances.in_force(options, floor),
         remarks,
+        rivals,
         wrong is not None and wrong.against_baseline,
     )
 

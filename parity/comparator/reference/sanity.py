@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.floor import NOT_NOISE
-from parity.comparator.reference.gaps import gap_of_other
+from parity.comparator.reference.rivals import Rival
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.shaping import Shaping
 from parity.comparator.streams.pairing import Pairs
@@ -50,13 +50,13 @@ class Wrong(Struct, frozen=True):
     """They reject what the baseline has chosen, and support the candidate."""
 
 
-def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference) -> Wrong | None:
-    """None where the scores are of these arms."""
+def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> Wrong | None:
+    """None where the scores are of these arms. `rivals`: the baseline's tokens where its greedy completions part."""
     if not inputs.scores:
         return None
     if why := _of_others(inputs, inputs.scores):
         return Wrong(why)
-    if found := _rejecting(inputs, pairs, reference):
+    if found := _rejecting(inputs, pairs, reference, rivals):
         return found
     why = _not_naming(inputs, reference)
     return None if why is None else Wrong(why)
@@ -109,7 +109,7 @@ class _Own(Struct, frozen=True):
     top: TopLogprobs
 
 
-def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference) -> Wrong | None:
+def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> Wrong | None:
     """Scores that reject what both engines chose, or the baseline alone."""
     parts_at = pairs.by_key()
     own, rejections = _own_tokens(inputs, parts_at, reference)
@@ -120,7 +120,7 @@ def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference) -> Wrong | No
     hit = int((rejections > 0).sum())
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
     if share < REJECTED:
-        why = _rejecting_at_partings(inputs, parts_at, reference)
+        why = _rejecting_at_partings(inputs, pairs, reference, rivals)
         return None if why is None else Wrong(why, against_baseline=_support_candidate(inputs, reference))
     if _support_candidate(inputs, reference):
         return Wrong(
@@ -151,8 +151,10 @@ def _support_candidate(inputs: Inputs, reference: Reference) -> bool:
     return len(rejected) >= FEW_COMPLETIONS and sum(rejected) <= (1 - ACCEPTED) * len(rejected)
 
 
-def _rejecting_at_partings(inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference) -> Message | None:
-    share = _at_partings(inputs, parts_at, reference)
+def _rejecting_at_partings(
+    inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]
+) -> Message | None:
+    share = _at_partings(inputs, pairs, reference, rivals)
     if share < REJECTED:
         return None
     return message(
@@ -271,35 +273,22 @@ def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
                 yield one
 
 
-def _at_partings(inputs: Inputs, parts_at: Mapping[Key, int], reference: Reference) -> float:
+def _at_partings(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> float:
     """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
-    0 where they are few, or where it is below REJECTED for sure."""
+    0 where they are few."""
     looked = wrong = 0
-    arm = inputs.candidate.header.arm
-    most = len(reference.scored(arm))
-    for a in _scored(inputs, reference):
-        if looked - wrong > (1 - REJECTED) * most:
-            return 0.0  # whatever the others say
-        b = inputs.candidate.completions.get(a.key)
-        top = None if b is None else reference.score(arm, b)
-        if b is None or top is None or not _same(a.prompt_token_ids, b.prompt_token_ids):
+    for row in np.flatnonzero(~pairs.identical).tolist() if rivals else ():
+        found, b = rivals.get(pairs.keys[row]), pairs.candidate[row]
+        if found is None or _is_shaped(reference.shaping(b)):
             continue
-        at = parts_at.get(a.key)
-        if at is None or at >= min(len(a.token_ids), len(b.token_ids), len(top)) or _is_shaped(reference.shaping(b)):
-            continue
-        rival = gap_of_other(top, at, int(a.token_ids[at]), own=int(b.token_ids[at]))
-        if rival is not None:
+        if pairs.same_prompt[row] or np.array_equal(b.prompt_token_ids, pairs.baseline[row].prompt_token_ids):
             looked += 1
-            wrong += rival[0] > NOT_NOISE
+            wrong += found.gap > NOT_NOISE
     return wrong / looked if looked >= FEW_COMPLETIONS else 0.0
 
 
 def _is_shaped(shaping: Shaping) -> bool:
     return shaping.penalises or bool(shaping.unknown)
-
-
-def _same(a: TokenIds, b: TokenIds) -> bool:
-    return a is b or np.array_equal(a, b)
 
 
 def _rejected(tokens: TokenIds, top: TopLogprobs, shift: int) -> float:

@@ -192,9 +192,12 @@ class Reference:
             )
         for arm in () if self._ambiguous else (baseline, candidate):
             scored = self.scored(arm.header.arm)
-            known = ((arm.completions.get(key), top) for key, top in scored.items())
-            misfits = {one.key for one, top in known if one is not None and len(top) != len(one.token_ids)}
             of = arm.completions
+            misfits = {
+                key
+                for key, top in scored.items()
+                if (one := of.get(key)) is not None and len(top.ids) != len(one.token_ids)
+            }
             notes += [
                 _misfit(arm.header.arm, of[key], scored[key]) for key in (of if misfits else ()) if key in misfits
             ]

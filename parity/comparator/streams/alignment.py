@@ -9,6 +9,7 @@ Windows are bounded, so the time grows linearly with the length of the streams w
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec import Struct
 
 from parity.records import TokenIds
@@ -32,6 +33,12 @@ def common_prefix(a: TokenIds, b: TokenIds) -> int:
         if size and different[at]:
             return at
     return length
+
+
+def equal(a: TokenIds, b: TokenIds) -> bool:
+    """Are two short stretches equal? Half of the time that np.array_equal takes, which a walk would ask thousands of
+    times."""
+    return len(a) == len(b) and bool(np.logical_and.reduce(a == b))
 
 
 class Gap(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.streams.alignment import self_match
+from parity.comparator.streams.alignment import equal, self_match
 from parity.records import TokenIds
 
 LONGEST_LAG = 256
@@ -85,7 +85,7 @@ def is_periodic(tokens: TokenIds, *, longest: int = 64) -> int | None:
     """The shortest period of a stretch that holds at least two periods, or None."""
     length = len(tokens)
     for lag in range(1, min(longest, length // 2) + 1):
-        if np.array_equal(tokens[lag:], tokens[:-lag]):
+        if equal(tokens[lag:], tokens[:-lag]):
             return lag
     return None
 
@@ -96,7 +96,7 @@ def repeats_around(stream: TokenIds, position: int, length: int) -> bool:
         return False
     before = stream[max(0, position - length) : position]
     after = stream[position : position + length]
-    return len(before) == length and len(after) == length and bool(np.array_equal(before, after))
+    return len(before) == length and len(after) == length and equal(before, after)
 
 
 def earlier_copy(b: TokenIds, position: int, length: int) -> int | None:
@@ -107,7 +107,7 @@ def earlier_copy(b: TokenIds, position: int, length: int) -> int | None:
     past = b[:position]
     hits = np.flatnonzero(past[: len(past) - length + 1] == chunk[0])[::-1]
     for start in hits.tolist():
-        if np.array_equal(past[start : start + length], chunk):
+        if equal(past[start : start + length], chunk):
             return int(start)
     return None
 
@@ -119,6 +119,6 @@ def loops_on(stream: TokenIds, pattern: TokenIds) -> bool:
         return False
     same = stream[size:] == stream[:-size]
     for start in np.flatnonzero(stream[: len(stream) - 2 * size + 1] == pattern[0]).tolist():
-        if np.array_equal(stream[start : start + size], pattern) and bool(same[start : start + size].all()):
+        if equal(stream[start : start + size], pattern) and bool(same[start : start + size].all()):
             return True
     return False

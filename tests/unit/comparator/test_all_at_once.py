@@ -9,9 +9,10 @@ import pytest
 
 from parity.comparator.reference import gaps
 from parity.comparator.reference.gaps import batched_token_gaps, batches, decided, gap_of_other
+from parity.comparator.reference.rivals import Place, gaps_of_rivals
 from parity.comparator.streams.pairing import first_differences
 from parity.comparator.streams.repeats import find_loop
-from parity.records import RaggedTokens, TokenIds, TopLogprobs
+from parity.records import Key, RaggedTokens, TokenIds, TopLogprobs
 
 
 def lists(rng: np.random.Generator, length: int, width: int) -> tuple[TopLogprobs, TokenIds]:
@@ -88,6 +89,22 @@ def test_gap_of_another_token_is_by_the_list() -> None:
                 None if not pairs else (best - max(here), True) if here else (best - min(others, default=best), False)
             )
             assert gap_of_other(top, at, token, own=own) == wanted
+
+
+def test_gaps_of_many_other_tokens_are_those_of_each() -> None:
+    rng = np.random.default_rng(5)
+    scored = [lists(rng, 60, width) for width in (1, 4, 4, 6)]
+    places = [
+        Place(Key(str(number), at, token), top, at, token, int(chosen[at]))
+        for number, (top, chosen) in enumerate(scored)
+        for at in range(60)
+        for token in (1, 9)
+    ]
+    found = gaps_of_rivals(places)
+    each = {one.key: gap_of_other(one.top, one.at, one.token, own=one.chosen) for one in places}
+    assert found == {key: gap for key, gap in each.items() if gap is not None}
+    assert None in each.values()
+    assert {gap.is_exact for gap in found.values()} == {True, False}
 
 
 def test_streams_part_where_each_pair_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from parity.records import (
     Finding,
     Key,
     Kind,
+    RaggedTokens,
     ScoreKey,
     Severity,
     SpecTrace,
@@ -50,11 +51,13 @@ def test_loops_of_one_stream() -> None:
     assert loop_period(np.array([1, 2, 3] * 20)) == 3
     assert loop_period(np.array(TEXT)) is None
     assert loop_period(np.array([7] * 10)) is None  # too short to call
-    streams = [np.array([1, 2, 3] * 20), np.array(TEXT), np.array([5] * 30)]
-    assert ends_in_loop(streams).tolist() == [True, False, True]
+    streams = RaggedTokens.of([np.array([1, 2, 3] * 20), np.array(TEXT), np.array([5] * 30)])
+    assert ends_in_loop(streams, np.arange(3)).tolist() == [True, False, True]
+    assert ends_in_loop(streams, np.array([2, 1])).tolist() == [True, False]
     ends = [np.resize(np.array(TEXT[:period]), size) for period in (1, 3, 8, 9, 16, 17) for size in (0, 23, 24, 40, 48)]
-    assert ends_in_loop(ends).tolist() == [loop_period(stream) is not None for stream in ends]
-    assert 0 < ends_in_loop(ends).sum() < len(ends)
+    found = ends_in_loop(RaggedTokens.of(ends), np.arange(len(ends)))
+    assert found.tolist() == [loop_period(stream) is not None for stream in ends]
+    assert 0 < found.sum() < len(ends)
 
 
 def test_a_candidate_that_loops_more_than_the_baseline() -> None:
