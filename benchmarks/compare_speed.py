@@ -11,9 +11,9 @@ Two captures are made up: completions of random text over a vocabulary of 32,000
 - the compare stage alone, arrays in memory, all detectors on: tokens per second and side, on the pairs that
   are all identical and on the mixed ones; "first time" means that the streams of the captures are still to be
   gathered into flat columns, which a capture does once;
-- on the same pairs in the same run, where they are installed (`pip install --no-deps eleanity==1.2.0
-  deltacert==1.2.4`): eleanity's `compare_tokens`, which finds the first difference, and deltacert's rule for
-  degenerate text;
+- on the same pairs in the same run what peers.py names, where it is installed: eleanity's `compare_tokens`, which
+  finds the first difference, deltacert's rule for degenerate text; and vLLM's `check_logprobs_close`, for which both
+  sides get five logprobs a token;
 - the growth of the time with the length (to 32,768 tokens) and with the number of completions.
 
 Numbers are medians of three unless the run takes longer than 20 s. Needs only parity itself.
@@ -22,7 +22,6 @@ Numbers are medians of three unless the run takes longer than 20 s. Needs only p
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import resource
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peers import DELTACERT, ELEANITY, check_logprobs_close, function_of, missing
 
 from parity.capture import header_record, logprobs_json
 from parity.comparator import CompareOptions, compare
@@ -266,24 +266,24 @@ def reading_alone(files: list[str]) -> float:
 
 
 def peers(baseline: Capture, candidate: Capture, most: int) -> dict[str, float]:
-    """Tokens per second and side of eleanity's and deltacert's functions on at most `most` of the pairs."""
+    """Tokens per second and side of what others do, on at most `most` of the pairs."""
     pairs = [(c.token_ids.tolist(), candidate.completions[c.key].token_ids.tolist()) for c in list(baseline)[:most]]
     tokens = sum(len(left) for left, _ in pairs)
     result: dict[str, float] = {}
-    try:
-        compare_tokens = importlib.import_module("eleanity.comparators.diff").compare_tokens
-    except ImportError:
-        print("eleanity is not installed: left out", file=sys.stderr)
-    else:
+    for line in missing():
+        print(line, file=sys.stderr)
+    if compare_tokens := function_of(ELEANITY):
         result["eleanity compare_tokens"] = tokens / timed(lambda: [compare_tokens(a, b) for a, b in pairs])
     few = pairs[: max(1, most // 20)]
     some = sum(len(left) for left, _ in few)
-    try:
-        is_degenerate = importlib.import_module("deltacert.collectors").is_degenerate
-    except ImportError:
-        print("deltacert is not installed: left out", file=sys.stderr)
-    else:
+    if is_degenerate := function_of(DELTACERT):
         result["deltacert is_degenerate"] = some / timed(lambda: [(is_degenerate(a), is_degenerate(b)) for a, b in few])
+    rng = np.random.default_rng(0)
+    listed = [[{token, *rng.integers(0, VOCABULARY, TOP - 1).tolist()} for token in left] for left, _ in pairs]
+    tops = [(one.__getitem__,) * 2 for one in listed]
+    result["vLLM check_logprobs_close"] = tokens / timed(
+        lambda: [check_logprobs_close(*pair, *both) for pair, both in zip(pairs, tops, strict=True)]
+    )
     return result
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import BENCHMARKS, Benchmark, Figure
+from peers import missing
 
 HERE = Path(__file__).resolve().parent
 HISTORY = HERE / "history.jsonl"
@@ -72,7 +73,7 @@ def measured(one: Benchmark) -> dict[str, Any]:
         raise SystemExit(f"{one.name}: exit code {process.returncode}")
     text = "".join(said)
     figures = {figure.label: found(figure, text) for figure in one.figures}
-    if lost := [figure.label for figure in one.figures if figures[figure.label] is None and not figure.of_a_peer]:
+    if lost := [figure.label for figure in one.figures if figures[figure.label] is None and not figure.peer]:
         raise SystemExit(f"{one.name}: not in what it printed: {', '.join(lost)}")
     return {
         "name": one.name,
@@ -118,6 +119,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         for figure in one.figures:
             now = line["figures"].get(figure.label)
             if now is None:
+                if figure.peer is not None:
+                    rows.append(f"| {figure.label} | not measured: `{figure.peer.install}` | | | |")
                 continue
             goal = "" if figure.goal is None else f"{'≥' if figure.more else '≤'} {figure.goal:g}"
             then = earlier.get(figure.label)
@@ -156,7 +159,9 @@ def main() -> int:
             if now is not None and then is not None and is_worse(figure, now, then):
                 worse.append(f"{one.name}: {figure.label} {now:g} {figure.unit}, {then:g} before")
     write_table(lines)
-    for text in worse:
+    measured_now = () if asked.table else wanted
+    absent = missing(sorted({figure.peer for one in measured_now for figure in one.figures if figure.peer}))
+    for text in (*absent, *worse):
         print(text, file=sys.stderr)
     return int(bool(worse))
 

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import suite  # noqa: E402
 from figures import BENCHMARKS, Benchmark, Figure  # noqa: E402
+from peers import Peer, missing  # noqa: E402
 
 TWICE = Figure("twice", r"twice ([\d.,]+)", "s", goal=3)
 RATE = Figure("rate", r"rate ([\d.,]+)", more=True)
@@ -43,6 +44,14 @@ def test_the_names_of_benchmarks_are_theirs_alone() -> None:
 def test_figures_are_found_in_what_is_printed() -> None:
     assert suite.found(TWICE, "once 1\ntwice 1,234.5 s") == 1234.5
     assert suite.found(RATE, "once 1") is None
+
+
+def test_a_peer_that_is_missing_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent, there = Peer("no_such_module.at_all", "rule", "pip install it==1"), Peer("json", "loads", "")
+    assert missing([absent, there]) == ["no_such_module is not installed, so it is not measured: pip install it==1"]
+    figures = (RATE, Figure("theirs", r"theirs ([\d.,]+)", "s", peer=absent))
+    monkeypatch.setattr(suite, "BENCHMARKS", (Benchmark("one", "one.py", "what", figures),))
+    assert "| theirs | not measured: `pip install it==1` | | | |" in suite.table([line(rate=1)])
 
 
 def test_what_came_before_is_of_the_same_benchmark_and_machine() -> None:

@@ -19,6 +19,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from parity_backends.vllm.cpu import CpuBackend
 from parity_faults import FAULTS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from fault_judge import Judgement, judge
 from fault_lab import run_job, without_logprobs
+from peers import check_logprobs_close
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import compare
@@ -141,24 +144,16 @@ def top_tokens(completion: Completion, position: int) -> set[int]:
     return {int(token) for token in completion.logprobs.ids[position] if token >= 0}
 
 
-def check_logprobs_close(base: Completion, candidate: Completion) -> bool:
-    """vLLM's rule (tests/models/utils.py, check_logprobs_close, defaults): False where it would fail.
-
-    At the first position where the tokens differ, each side's token must be among the other side's top N;
-    then it stops. `zip` ends with the shorter side, so a difference in length alone passes.
-    """
-    for position, (a, b) in enumerate(zip(base.token_ids, candidate.token_ids, strict=False)):
-        if a != b:
-            return int(a) in top_tokens(candidate, position) and int(b) in top_tokens(base, position)
-    return True
-
-
 Rule = Callable[[Capture, Capture], "set[Key] | str"]
 """Keys that the rule reports, or a word where it only judges the whole."""
 
 
 def vllm_rule(base: Capture, candidate: Capture) -> set[Key]:
-    return {key for key, c in candidate.completions.items() if not check_logprobs_close(base.completions[key], c)}
+    def is_close(a: Completion, b: Completion) -> bool:
+        tops = (partial(top_tokens, one) for one in (a, b))
+        return check_logprobs_close(a.token_ids.tolist(), b.token_ids.tolist(), *tops)
+
+    return {key for key, c in candidate.completions.items() if not is_close(base.completions[key], c)}
 
 
 def deltacert_rule(base: Capture, candidate: Capture) -> set[Key] | str:
