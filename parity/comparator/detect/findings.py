@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -112,14 +113,23 @@ def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
             "judged_by": _judged_by(case, position),
         }
         if event.kind is not Kind.NEAR_TIE:
-            gaps = case.gaps.gap[position : max(event.end, position + 1)]
-            over = np.flatnonzero(gaps > tolerance)
-            if len(over):
-                more["unsupported_positions"] = tuple((over[:32] + position).tolist())
-                more["largest_gap"] = round(float(min(1e9, gaps[over].max())), 4)
+            over = _rejected(case, position, max(event.end, position + 1), tolerance)
+            if over:
+                more["unsupported_positions"] = tuple(over[:32])
+                more["largest_gap"] = round(min(1e9, max(map(case.gaps.gap.item, over))), 4)
     if flip is not None and flip < position:
         more["first_divergent_token"] = flip
     return replace(event.evidence, **more)
+
+
+def _rejected(case: Case, start: int, stop: int, tolerance: float) -> list[int]:
+    """Tokens from `start` to before `stop` that the reference does not support."""
+    if case.decided is not None:  # looked for in all completions at once
+        found = case.decided.rejected
+        return found[bisect_left(found, start) : bisect_left(found, stop)]
+    assert case.gaps is not None
+    places: list[int] = (np.flatnonzero(case.gaps.gap[start:stop] > tolerance) + start).tolist()
+    return places
 
 
 def _judged_by(case: Case, position: int) -> JudgedBy:

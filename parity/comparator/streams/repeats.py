@@ -83,10 +83,12 @@ def find_loop(b: TokenIds, position: int, earliest: int) -> Repeat | None:
 
 def is_periodic(tokens: TokenIds, *, longest: int = 64) -> int | None:
     """The shortest period of a stretch that holds at least two periods, or None."""
-    length = len(tokens)
-    for lag in range(1, min(longest, length // 2) + 1):
+    most = min(longest, len(tokens) // 2)
+    if most < 1:
+        return None
+    for lag in (np.flatnonzero(tokens[1 : most + 1] == tokens[0]) + 1).tolist():  # the others are none
         if equal(tokens[lag:], tokens[:-lag]):
-            return lag
+            return int(lag)
     return None
 
 

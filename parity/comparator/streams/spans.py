@@ -230,7 +230,7 @@ _FACTORS = [
 
 _TABLE_BITS = 20
 
-_STRIDE = 1 << 14
+_STRIDE = 1 << 15
 """Tokens hashed at once; their numbers stay in the processor's cache."""
 
 _FEW = 64

@@ -11,7 +11,7 @@ from parity.comparator.reference import gaps
 from parity.comparator.reference.gaps import batched_token_gaps, batches, decided, gap_of_other
 from parity.comparator.reference.rivals import Place, gaps_of_rivals
 from parity.comparator.streams.pairing import first_differences
-from parity.comparator.streams.repeats import find_loop
+from parity.comparator.streams.repeats import find_loop, is_periodic
 from parity.records import Key, RaggedTokens, TokenIds, TopLogprobs
 
 
@@ -118,6 +118,17 @@ def test_streams_part_where_each_pair_does(monkeypatch: pytest.MonkeyPatch) -> N
     right[7] = np.append(right[7], 1)
     found = first_differences(RaggedTokens.of(left), RaggedTokens.of(right))
     assert found.tolist() == [-1, -1, 39_000, 2, -1, -1, 0, 5]
+
+
+def test_a_period_is_the_first_lag_at_which_all_agrees() -> None:
+    rng = np.random.default_rng(6)
+    streams = [rng.integers(0, 2, size) for size in range(14) for _ in range(20)]
+    streams += [np.resize(rng.integers(0, 3, period), 40) for period in range(1, 25)]
+    for stream in streams:
+        lags = range(1, min(9, len(stream) // 2) + 1)
+        plain = next((lag for lag in lags if np.array_equal(stream[lag:], stream[:-lag])), None)
+        assert is_periodic(stream, longest=9) == plain
+    assert {is_periodic(stream, longest=9) for stream in streams} >= {None, 1, 2, 3}
 
 
 def test_a_loop_is_found_whatever_stands_before_it() -> None:
