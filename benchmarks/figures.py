@@ -55,7 +55,7 @@ BENCHMARKS = (
                 peer=DELTACERT,
             ),
             Figure(
-                "vLLM's check_logprobs_close on them",
+                "vLLM's check_logprobs_close on a part of them",
                 rf"vLLM check_logprobs_close: {NUMBER}",
                 "M tokens/s",
                 more=True,
