@@ -6,8 +6,8 @@ wrong, because that is what the comparison is there to find: logprobs of the wro
 outside the vocabulary all load.
 
     checksum → lines → fields → parse → assemble → read | scores | check        write
-                          → lookup            columns | rows
-
+                          → lookup            columns | packing → rows
+    several processes: read → crew → read_child → stretch → packing
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from typing import Any
 from parity.capture.columns import Columns
 from parity.capture.fields import shown, take
 from parity.capture.lines import Report
+from parity.capture.packing import Packing, Part
 from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
-from parity.capture.rows import Packing
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
@@ -99,6 +99,16 @@ class Assembler:
             self.completions[completion.key] = self.columns.take(completion)
         elif first is not completion:
             self.report(line, given_twice(completion.key, first.line))
+
+    @property
+    def packs(self) -> bool:
+        """Whether many completions may be added at once, after at least one."""
+        return bool(self.packing) and self.footer_line is None
+
+    def join(self, part: Part, line: int) -> None:
+        """Take many completions in; `line`: the one before the first line of the part."""
+        assert self.packing is not None
+        self.packing.join(part, line)
 
     def score(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a score record in. Raises Malformed."""

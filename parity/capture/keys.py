@@ -42,6 +42,49 @@ class Keys(Index[Key]):
         self._numbers.append(key.sample)
         self._hashes.append(hash(key))
 
+    def extend(self, other: Keys) -> None:
+        """By others, which may have been looked up."""
+        begin = len(self._names)
+        self._names += other._names
+        self._ends.frombytes((np.frombuffer(other._ends, dtype=np.int64)[1:] + begin).tobytes())
+        self._numbers += other._numbers
+        self._hashes.extend(map(hash, other))
+
+    def alike(self, at: int, other: Keys) -> int:
+        """How many of the first keys of `other` stand here in the same order from row `at` on."""
+        count = max(min(len(self) - at, len(other)), 0)
+        ends = (np.frombuffer(one._ends, dtype=np.int64) for one in (self, other))
+        mine, theirs = (found[begin : begin + count + 1] for found, begin in zip(ends, (at, 0), strict=True))
+        apart = np.diff(mine) != np.diff(theirs)
+        numbers = (np.frombuffer(one._numbers, dtype=np.int32).reshape(-1, 2) for one in (self, other))
+        apart |= (next(numbers)[at : at + count] != next(numbers)[:count]).any(axis=1)
+        count = int(apart.argmax()) if apart.any() else count
+        begin, size = int(mine[0]), int(theirs[count])
+        letters = (np.frombuffer(one._names, dtype=np.uint8) for one in (self, other))
+        differs = next(letters)[begin : begin + size] != next(letters)[:size]
+        if differs.any():
+            count = int(np.searchsorted(theirs, differs.argmax(), side="right")) - 1
+        return count
+
+    def part(self, begin: int, end: int) -> Keys:
+        """Those from row `begin` to before `end`, to `extend` others."""
+        first, last = self._ends[begin], self._ends[end]
+        ends = np.frombuffer(self._ends[begin : end + 1], dtype=np.int64) - first
+        return Keys.unpacked(
+            bytes(self._names[first:last]), ends.tobytes(), self._numbers[2 * begin : 2 * end].tobytes()
+        )
+
+    def pack(self) -> tuple[bytes, bytes, bytes]:
+        """All of them, for `unpacked`."""
+        return bytes(self._names), self._ends.tobytes(), self._numbers.tobytes()
+
+    @staticmethod
+    def unpacked(names: bytes, ends: bytes, numbers: bytes) -> Keys:
+        """Those of another process, to `extend` others: they are not looked up themselves."""
+        found = Keys()
+        found._names, found._ends, found._numbers = bytearray(names), array("q", ends), array("i", numbers)
+        return found
+
     def begin(self, count: int) -> Keys:
         """The first so many, as ones of their own."""
         found = Keys()

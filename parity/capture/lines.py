@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -62,53 +63,90 @@ SEEN_EVERY = 1 << 20
 """Bytes (unpacked) between two calls of a `Seen`."""
 
 
+class Lines:
+    """The lines of a file, in order. What somebody else has read of it may be passed over."""
+
+    def __init__(self, path: Path, report: Report, seen: Seen | None = None, begin: int = 0) -> None:
+        """`begin`: the byte where the first of them begins, in a file that is not packed."""
+        self.path, self._report, self._seen = path, report, seen
+        self.number, self.begin = 0, begin
+        """Lines so far, and the byte after them (unpacked)."""
+        self.seals = Seals()
+        self._file: IO[bytes] | None = None
+        self._blank = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
+        """As `raw_lines`."""
+        due = 0
+        with open_capture(self.path) as file:
+            self._file = file
+            if self.begin:
+                file.seek(self.begin)
+            most = SMALL_BYTES + MAX_RATIO * self.path.stat().st_size
+            try:
+                while raw := file.readline(MAX_LINE_BYTES + 1):
+                    self.number += 1
+                    if len(raw) > MAX_LINE_BYTES:
+                        self._report(self.number, _TOO_LONG)
+                        return
+                    begin, self.begin = self.begin, self.begin + len(raw)
+                    self._blank = self._blank + 1 if raw.isspace() else 0
+                    wrong = self.seals.problem(raw) if self._blank == 0 else None
+                    if wrong is not None:
+                        self._report(self.number, wrong)
+                    elif self._blank == 0:
+                        yield self.number, begin, raw
+                    if self._seen is not None and self.begin >= due:
+                        due = self.begin + SEEN_EVERY
+                        self._seen(getattr(file, "fileobj", file).tell())
+                    if self.begin > most or self._blank > MAX_BLANK_LINES:
+                        self._report(self.number, _TOO_MUCH if self.begin > most else _BLANK)
+                        return
+            except (OSError, EOFError, zlib.error) as error:
+                said = message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error))
+                self._report(self.number, said)
+
+    def parsed(self) -> Iterator[tuple[int, Any]]:
+        """As `lines_of`."""
+        reader = QuickReader()
+        for number, _, raw in self:
+            parsed = parsed_or_none(number, raw, self._report, reader)
+            if parsed is not None:
+                yield number, parsed[0]
+
+    def skip(self, lines: int, size: int, *, owes: bool) -> None:
+        """Go on after so many more lines, none of them empty, of `size` bytes together. While a line is looked at.
+        `owes`: whether one of them has a checksum."""
+        assert self._file is not None
+        self.number, self.begin, self._blank = self.number + lines, self.begin + size, 0
+        self.seals.owed |= owes
+        self._file.seek(self.begin)
+        if self._seen is not None:
+            self._seen(self.begin)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Of the file that is being read: another one may have its name by now."""
+        assert self._file is not None
+        found = os.fstat(self._file.fileno())
+        return found.st_dev, found.st_ino
+
+
 def raw_lines(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, int, bytes]]:
     """(line number, its first byte's place in the file, the line) of each line that is not empty and whose checksum, if
     it has one, is right."""
-    number = begin = blank = due = 0
-    seals = Seals()
-    with open_capture(path) as file:
-        most = SMALL_BYTES + MAX_RATIO * path.stat().st_size
-        try:
-            while raw := file.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(raw) > MAX_LINE_BYTES:
-                    report(
-                        number,
-                        message(
-                            "capture.record_longer_than",
-                            "a record longer than {max_line_bytes} MiB",
-                            max_line_bytes=MAX_LINE_BYTES >> 20,
-                        ),
-                    )
-                    return
-                blank = blank + 1 if raw.isspace() else 0
-                wrong = seals.problem(raw) if blank == 0 else None
-                if wrong is not None:
-                    report(number, wrong)
-                elif blank == 0:
-                    yield number, begin, raw
-                begin += len(raw)
-                if seen is not None and begin >= due:
-                    due = begin + SEEN_EVERY
-                    seen(getattr(file, "fileobj", file).tell())
-                if begin > most or blank > MAX_BLANK_LINES:
-                    report(number, _TOO_MUCH if begin > most else _BLANK)
-                    return
-        except (OSError, EOFError, zlib.error) as error:
-            report(number, message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error)))
+    return iter(Lines(path, report, seen))
 
 
 def lines_of(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, Any]]:
     """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`. Long lists of numbers may be
     arrays already (`quick.py`)."""
-    reader = QuickReader()
-    for number, _, raw in raw_lines(path, report, seen):
-        parsed = parsed_or_none(number, raw, report, reader)
-        if parsed is not None:
-            yield number, parsed[0]
+    return Lines(path, report, seen).parsed()
 
 
+_TOO_LONG = message(
+    "capture.record_longer_than", "a record longer than {max_line_bytes} MiB", max_line_bytes=MAX_LINE_BYTES >> 20
+)
 _TOO_MUCH = message("capture.unpacks_too_much", "it unpacks to more than {ratio} times its size", ratio=MAX_RATIO)
 _BLANK = message("capture.blank_lines", "{most} empty lines in a row", most=MAX_BLANK_LINES)
 

@@ -8,9 +8,12 @@ from typing import Final, NoReturn
 from parity.capture.assemble import NO_FOOTER, Assembler, given_twice
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
-from parity.capture.lines import CUT_OFF, Seen, is_record, lines_of
+from parity.capture.crew import Readers
+from parity.capture.lines import CUT_OFF, Lines, Seen, is_record, lines_of
+from parity.capture.packing import Packing
 from parity.capture.problems import CaptureError
-from parity.capture.rows import Packed, Packing
+from parity.capture.rows import Packed
+from parity.capture.stretch import Ahead, Stretch
 from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
@@ -22,13 +25,19 @@ look at one takes some microseconds."""
 
 @no_cycle_search()
 def read_capture(
-    path: str | Path, *, partial: bool = False, beside: Capture | None = None, seen: Seen | None = None
+    path: str | Path,
+    *,
+    partial: bool = False,
+    beside: Capture | None = None,
+    seen: Seen | None = None,
+    readers: Readers | None = None,
 ) -> Capture:
     """Read a capture file (`.jsonl` or `.jsonl.gz`).
 
     With `partial`, a cut-off last line and a missing footer are accepted: what was captured so far. `beside`: a capture
     with which it will be compared; what is equal in both takes memory once (arrays are shared: change none in place).
-    `seen`: is given the bytes read so far, now and then.
+    `seen`: is given the bytes read so far, now and then. `readers`: help where the capture is kept as columns
+    (`parity.capture.crew.Crew`); what is read is the same.
     Raises CaptureError naming the first bad line.
     """
     path = Path(path)
@@ -60,13 +69,27 @@ def read_capture(
     report = tolerate if partial else fail
     plain = beside is not None and not isinstance(beside.completions, Packed)
     assembler = Assembler(fail, source=str(path), columns=Columns(beside if plain else None), packing=packing)
-    line = 0
-    for line, record in lines_of(path, report, seen):
+    lines, ahead, line = Lines(path, report, seen), None, 0
+    for line, record in lines.parsed():
         assembler.add(line, record)
+        if readers is not None and assembler.packs and path.suffix != ".gz":
+            ahead = ahead or Ahead(readers.stretches(path, lines.begin, path.stat().st_size))
+            while assembler.packs and (found := _next_of(ahead, lines)) is not None:
+                assembler.join(found.part, lines.number)
+                lines.skip(found.lines, found.size, owes=found.owes)
+                line = lines.number
     if not partial or assembler.header is None:
         assembler.finish(line)
     check_keys()
     return assembler.capture()
+
+
+def _next_of(ahead: Ahead, lines: Lines) -> Stretch | None:
+    """What others have read of the lines that come next, where it is what would be read here."""
+    found = ahead.at(lines.begin)
+    if found is None or found.identity != lines.identity:
+        return None
+    return None if lines.seals.owed and not found.sealed else found
 
 
 def _packing(path: Path, beside: Capture | None) -> Packing | None:

@@ -18,6 +18,29 @@ _SIZE = 4
 _MAKE_ROOM = message("capture.make_room", "make room there, or set TMPDIR to a directory with more")
 
 
+class Pile:
+    """Pieces of bytes on their way into a `Spill`."""
+
+    def __init__(self) -> None:
+        self.pieces = bytearray()
+
+    def append(self, piece: bytes) -> int:
+        """Where it is."""
+        begin = len(self.pieces)
+        self.pieces += len(piece).to_bytes(_SIZE, "little") + piece
+        return begin
+
+
+def end_of(pieces: bytes, begin: int) -> int:
+    """Where a piece of a `Pile` ends."""
+    return begin + _SIZE + int.from_bytes(pieces[begin : begin + _SIZE], "little")
+
+
+def piece_at(pieces: bytes, begin: int) -> bytes:
+    """A piece of a `Pile`, by the place that `append` gave."""
+    return pieces[begin + _SIZE : end_of(pieces, begin)]
+
+
 class Spill:
     """Pieces of bytes, one after another. Nothing of it is mapped: what is not looked at takes no memory."""
 
@@ -31,8 +54,12 @@ class Spill:
 
     def append(self, piece: bytes) -> int:
         """Where it is. Raises ParityError where the disk is full."""
+        return self.take(len(piece).to_bytes(_SIZE, "little") + piece)
+
+    def take(self, pieces: bytes | memoryview) -> int:
+        """Some of a `Pile`, as they are there; where the first is. Raises ParityError where the disk is full."""
         begin = self._written + len(self._waiting)
-        self._waiting += len(piece).to_bytes(_SIZE, "little") + piece
+        self._waiting += pieces
         if len(self._waiting) >= _AT_ONCE:
             self.flush()
         return begin

@@ -42,6 +42,18 @@ class Column:
             self._own.append(stream)
         self._count += 1
 
+    def extend(self, streams: RaggedTokens, *, in_order: bool) -> None:
+        """By many."""
+        count = len(streams.sizes)
+        if self._like is not None and not in_order:
+            self._part_from(self._like)
+        if self._like is not None:
+            rows = np.flatnonzero(differing(streams, self._like.part(self._count, self._count + count)))
+            self._rows.extend((rows + self._count).tolist())
+            streams = streams.of_rows(rows)
+        self._own.extend(streams)
+        self._count += count
+
     def whole(self) -> RaggedTokens:
         if self._like is None:
             return self._own.whole()
@@ -56,6 +68,17 @@ class Column:
         self._like = None
         flat = whole.flat
         self._own = _Growing(flat.copy() if whole is like else flat, whole.offsets)
+
+
+def differing(some: RaggedTokens, others: RaggedTokens) -> npt.NDArray[np.bool_]:
+    """Shape (P,): which streams of two columns of P are not the same."""
+    found: npt.NDArray[np.bool_] = some.sizes != others.sizes
+    kept = np.flatnonzero(~found)
+    if len(kept) < len(found):
+        some, others = some.of_rows(kept), others.of_rows(kept)
+    hits = np.flatnonzero(some.flat != others.flat)
+    found[kept[np.searchsorted(some.offsets, hits, side="right") - 1]] = True
+    return found
 
 
 class _Growing:
@@ -78,6 +101,15 @@ class _Growing:
         if len(self._waiting) == _AT_ONCE:
             self._pack()
 
+    def extend(self, streams: RaggedTokens) -> None:
+        self._pack()
+        begin = self._ends[-1]
+        self._ends.frombytes((streams.offsets[1:] + begin).tobytes())
+        if self._flat.dtype != np.int64 and _is_wide(streams.flat):
+            self._flat = self._flat.astype(np.int64)
+        self._make_room(self._ends[-1])
+        self._flat[begin : self._ends[-1]] = streams.flat
+
     def whole(self) -> RaggedTokens:
         self._pack()
         self._flat.resize(self._ends[-1], refcheck=False)
@@ -88,7 +120,7 @@ class _Growing:
             return
         some, end = np.concatenate(self._waiting), self._ends[-1]
         self._waiting.clear()
-        if len(some) and (some.min() < _INT32.min or some.max() > _INT32.max):
+        if _is_wide(some):
             self._flat = self._flat.astype(np.int64)
         self._make_room(end)
         self._flat[end - len(some) : end] = some
@@ -100,3 +132,8 @@ class _Growing:
 
 
 _INT32 = np.iinfo(np.int32)
+
+
+def _is_wide(some: Flat) -> bool:
+    """Is there an id that int32 cannot hold?"""
+    return some.dtype != np.int32 and len(some) > 0 and bool(some.min() < _INT32.min or some.max() > _INT32.max)

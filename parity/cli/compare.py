@@ -17,6 +17,7 @@ from parity.cli.speaking import Misused
 from parity.messages import message
 
 if TYPE_CHECKING:
+    from parity.capture.crew import Readers
     from parity.comparator import Comparison
     from parity.pipeline.inside import Inside
     from parity.records import Capture, Json, ScoreKey, TopLogprobs
@@ -49,6 +50,12 @@ if TYPE_CHECKING:
     "--model", type=click.Path(path_type=Path), help="Checkpoint directory: shows and checks text, not only ids."
 )
 @click.option("--partial", is_flag=True, help="Accept captures that are not finished.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that read large captures. [default: one for each usable core, at most 8]",
+)
 @policy_option
 @click.option("--details", is_flag=True, help="Print all figures of a PASS, and the logprobs of its widest near-tie.")
 @click.option("--save", is_flag=True, help="Store the comparison as a run (implied by --db).")
@@ -64,6 +71,7 @@ def compare(
     tolerance: float | str | None,
     model: Path | None,
     partial: bool,
+    jobs: int | None,
     policy_file: Path | None,
     details: bool,
     save: bool,
@@ -75,6 +83,7 @@ def compare(
     Works on the files alone, on any machine. Scores may also stand inside either capture. With --against, one
     capture is compared with an arm of a golden run. Exit code 0 for PASS, 1 for DIVERGED, 4 for INCONCLUSIVE.
     """
+    from parity.capture.crew import Crew
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
@@ -95,7 +104,8 @@ def compare(
             hint=message("cli.give_model_checkpoint", "give --model a checkpoint directory"),
         )
     with watched([*scores, baseline, *([] if candidate is None else [candidate])]) as watch:
-        sides = _sides(baseline, candidate, against, arm, scores, partial, db, watch)
+        with Crew(jobs) as readers:
+            sides = _sides(baseline, candidate, against, arm, scores, partial, db, watch, readers)
         inside = _inside(sides, steps)
         watch.comparing()
         comparison = analyse(
@@ -175,6 +185,7 @@ def _sides(
     partial: bool,
     db: Path | None,
     watch: Watch,
+    readers: Readers,
 ) -> _Sides:
     from parity.capture import read_capture, read_scores
 
@@ -197,12 +208,12 @@ def _sides(
     files = [str(path.absolute()) for path in score_files]
     if against is None:
         assert candidate is not None
-        first = read_capture(baseline, partial=partial, seen=watch.file(baseline))
-        second = read_capture(candidate, partial=partial, beside=first, seen=watch.file(candidate))
+        first = read_capture(baseline, partial=partial, seen=watch.file(baseline), readers=readers)
+        second = read_capture(candidate, partial=partial, beside=first, seen=watch.file(candidate), readers=readers)
         return _Sides(first, second, (baseline, candidate), scores, files)
     from parity.pipeline.golden import load_golden
 
-    second = read_capture(baseline, partial=partial, seen=watch.file(baseline))
+    second = read_capture(baseline, partial=partial, seen=watch.file(baseline), readers=readers)
     golden = load_golden(against, second.header.arm, arm=arm, db=db)
     files += [str(path.absolute()) for path in golden.score_files]
     return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)

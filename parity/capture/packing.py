@@ -1,0 +1,226 @@
+"""Completions that become the columns of a large capture."""
+
+from __future__ import annotations
+
+import marshal
+from array import array
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.capture.keys import Keys
+from parity.capture.rows import REST, STREAMS, Packed, Said
+from parity.capture.spill import Pile, Spill, end_of, piece_at
+from parity.capture.streams import Column
+from parity.records import Capture, Completion, Json, Key, RaggedTokens, TokenIds
+from parity.records.ragged import PatchedTokens
+
+_VERSION: Final = 2
+"""Of marshal's format: equal values make equal bytes (later ones depend on who else holds a value)."""
+
+_of_rest = attrgetter(*REST)
+_EMPTY: dict[str, Json] = {}
+_NOTHING = (None, None, None, _EMPTY, None)
+
+
+class Part(NamedTuple):
+    """Completions that stood one after another, as they are before they are joined with others."""
+
+    keys: Keys
+    streams: dict[str, RaggedTokens]
+    said: npt.NDArray[np.int32]
+    """By row: the number of what is in `table`, which has it in the order in which it first stands there."""
+    rest: npt.NDArray[np.int64]
+    """By row: where its piece begins in `pieces`, -1 where it has none."""
+    lines: npt.NDArray[np.int32]
+    """By row: its line, of the lines here; the first is 1."""
+    table: list[Said]
+    pieces: bytes
+
+    def __len__(self) -> int:
+        return len(self.said)
+
+    def some(self, begin: int, end: int) -> Part:
+        """The rows from `begin` to before `end`."""
+        streams = {name: column.part(begin, end) for name, column in self.streams.items()}
+        keys, rows = self.keys.part(begin, end), slice(begin, end)
+        return Part(keys, streams, self.said[rows], self.rest[rows], self.lines[rows], self.table, self.pieces)
+
+
+class Packing:
+    """Completions that become columns while a file is read. `beside`: a capture read before; what both have in common
+    is held once."""
+
+    def __init__(self, beside: Packed | None = None, pile: Pile | None = None) -> None:
+        """`pile`: what is read here is joined with others elsewhere (`part`)."""
+        self._beside = beside
+        self._keys: Keys | None = Keys() if beside is None else None
+        """None as long as the keys are those of the other."""
+        self._columns = {
+            name: Column(None if beside is None else _plain(beside.columns[name]), packed=True) for name in STREAMS
+        }
+        self._said, self._rest, self._lines = array("i"), array("q"), array("i")
+        self._table: list[Said] = [] if beside is None else beside.table
+        self._numbers = {one: number for number, one in enumerate(self._table)}
+        self._spill: Spill | Pile = beside.spill if beside is not None else pile or Spill()
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def add(self, one: Completion) -> None:
+        """Raises ParityError where the disk is full."""
+        row, like = len(self), self._beside
+        if self._keys is None:
+            assert like is not None
+            if row >= len(like) or like.order[row] != one.key:
+                self._keys, like = like.order.begin(row), None
+        else:
+            like = None
+        if like is None and self._keys is not None:
+            self._keys.append(one.key)
+        for name, column in self._columns.items():
+            stream: TokenIds = getattr(one, name)
+            shared = like is not None and _same(stream, like.columns[name].row(row))
+            column.append(stream, in_order=like is not None, shared=shared)
+        rest = {}
+        if _of_rest(one) != _NOTHING:
+            rest = {name: value for name in REST if (value := _plainly(one, name)) is not None}
+        row_says = Said(one.finish_reason, one.stop_reason, one.max_tokens, one.aborted, tuple(rest))
+        said = self._numbers.get(row_says)
+        if said is None:
+            said = self._numbers[row_says] = len(self._table)
+            self._table.append(row_says)
+        self._said.append(said)
+        self._lines.append(one.line)
+        if rest and not self._rest:
+            self._rest.extend([-1] * row)
+        if rest:
+            piece = marshal.dumps(tuple(rest.values()), _VERSION)
+            at = -1 if like is None else like.like(row, said, piece)
+            self._rest.append(at if at >= 0 else self._spill.append(piece))
+        elif self._rest:
+            self._rest.append(-1)
+
+    def join(self, part: Part, line: int) -> None:
+        """Add many; `line`: the one before the first line of the part. Raises ParityError where the disk is full."""
+        in_order = (
+            0 if self._keys is not None or self._beside is None else self._beside.order.alike(len(self), part.keys)
+        )
+        for begin, end in ((0, in_order), (in_order, len(part))):
+            if begin < end:
+                self._join(part if end - begin == len(part) else part.some(begin, end), line, begin < in_order)
+
+    def _join(self, part: Part, line: int, in_order: bool) -> None:
+        row = len(self)
+        if not in_order and self._keys is None:
+            assert self._beside is not None
+            self._keys = self._beside.order.begin(row)
+        if self._keys is not None:
+            self._keys.extend(part.keys)
+        for name, column in self._columns.items():
+            column.extend(part.streams[name], in_order=in_order)
+        for one in part.table:
+            if one not in self._numbers:
+                self._numbers[one] = len(self._table)
+                self._table.append(one)
+        said = np.array([self._numbers[one] for one in part.table], dtype=np.int32)[part.said]
+        self._said.frombytes(said.tobytes())
+        self._lines.frombytes((part.lines + np.int32(line)).tobytes())
+        rest = self._placed(part, said, row if in_order else None)
+        if rest is not None and not self._rest:
+            self._rest.extend([-1] * row)
+        if rest is not None:
+            self._rest.extend(rest)
+        elif self._rest:
+            self._rest.extend([-1] * len(part))
+
+    def _placed(self, part: Part, said: npt.NDArray[np.int32], row: int | None) -> list[int] | None:
+        """Where the pieces of a part are in the spill; None where it has none. `row`: where its first row stands, in
+        the other capture too."""
+        rows = np.flatnonzero(part.rest >= 0).tolist()
+        if not rows:
+            return None
+        found, numbers, rest = [-1] * len(part), said.tolist(), part.rest.tolist()
+        if row is None or self._beside is None or self._beside.rest is None:
+            begin, end = rest[rows[0]], end_of(part.pieces, rest[rows[-1]])
+            assert isinstance(self._spill, Spill)
+            at = self._spill.take(memoryview(part.pieces)[begin:end]) - begin
+            for one in rows:
+                found[one] = rest[one] + at
+            return found
+        for one in rows:
+            piece = piece_at(part.pieces, rest[one])
+            at = self._beside.like(row + one, numbers[one], piece)
+            found[one] = at if at >= 0 else self._spill.append(piece)
+        return found
+
+    def part(self) -> Part:
+        """All that was added, to be joined with others: of a packing that has a `Pile` and is beside nothing."""
+        assert self._keys is not None
+        assert isinstance(self._spill, Pile)
+        streams = {name: column.whole() for name, column in self._columns.items()}
+        rest = self._rest or array("q", [-1]) * len(self)
+        return Part(
+            self._keys,
+            streams,
+            np.array(self._said, dtype=np.int32),
+            np.array(rest, dtype=np.int64),
+            np.array(self._lines, dtype=np.int32),
+            self._table,
+            bytes(self._spill.pieces),
+        )
+
+    def repeated(self) -> tuple[int, Key, int] | None:
+        """(line, key, line where it stands first) of the first completion that was there already."""
+        found = None if self._keys is None else self._keys.repeated()
+        if found is None:
+            return None
+        first, row = found
+        assert self._keys is not None
+        return self._lines[row], self._keys[row], self._lines[first]
+
+    def capture_of(self, capture: Capture) -> Capture:
+        """With all that was added in place of its completions."""
+        keys = self._keys
+        if keys is None:
+            assert self._beside is not None
+            whole = len(self) == len(self._beside)
+            keys = self._beside.order if whole else self._beside.order.begin(len(self))
+        streams = {name: column.whole() for name, column in self._columns.items()}
+        rest = np.array(self._rest, dtype=np.int64) if self._rest else None
+        said: npt.NDArray[Any] = np.array(self._said, dtype=np.min_scalar_type(len(self._table)))
+        lines = np.array(self._lines, dtype=np.int32)
+        self._said, self._lines = array("i"), array("i")
+        if self._beside is not None and np.array_equal(lines, self._beside.lines):
+            lines = self._beside.lines
+        assert isinstance(self._spill, Spill)
+        packed = Packed(keys, streams, said, rest, lines, self._table, self._spill)
+        return Capture(capture.header, packed, capture.scores, capture.counters, capture.source)
+
+
+def _plain(column: RaggedTokens) -> RaggedTokens:
+    return RaggedTokens(column.flat, column.offsets) if isinstance(column, PatchedTokens) else column
+
+
+def _same(stream: TokenIds, other: TokenIds) -> bool:
+    return len(stream) == len(other) and stream.tobytes() == other.tobytes()
+
+
+def _plainly(one: Completion, name: str) -> Any:
+    """A field of `REST` as marshal takes it; None where there is nothing."""
+    value = getattr(one, name)
+    if value is None or (name == "sampling" and not value):
+        return None
+    if name == "spec":
+        return value.accepted.tobytes(), value.drafted.tobytes()
+    if name == "logprobs":
+        of_own = value.ids.shape == (len(one.token_ids), 1) and _same(value.ids[:, 0], one.token_ids)
+        return (
+            None if of_own else value.ids.tobytes(),
+            value.ids.shape,
+            value.values.tobytes(),
+            None if value.logsumexp is None else value.logsumexp.tobytes(),
+        )
+    return dict(value) if name in ("sampling", "server") else value

@@ -1,0 +1,230 @@
+"""Large captures that several processes read: the same capture, and the same error, however the file is cut."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.capture import CaptureError, crew, lines, read_capture
+from parity.capture.crew import Crew
+from parity.capture.keys import Keys
+from parity.capture.stretch import Stretch, dumped, loaded, stretch_of
+from parity.comparator import compare
+from parity.records import Capture, Completion, Key
+from tests.unit.test_capture_beside import arm_of, arms, said_by, written
+from tests.unit.test_packed_captures import packed
+
+GARBAGE = [
+    b"\n",
+    b"\n" * 3,
+    b"{}\n",
+    b"no record\n",
+    b"[1]\n",
+    b'{"record":"round","round":1}\n',
+    b'{"record":"round","round":-1}\n',
+    b'{"record":"completion","request":5}\n',
+    b'{"record":"completion","request":"new","token_ids":[1],"prompt_token_ids":[2]}\n',
+    b'{"record":"completion","request":"wide","token_ids":[1099511627776],"prompt_token_ids":[]}\n',
+    b'{"record":"score","arm":"a/mtp","request":"p0","logprobs":[]}\n',
+    b'{"record":"footer"}\n',
+    b'{"record":"comple',
+    b"\xff\xfe\n",
+]
+
+
+class Cut:
+    """Reads what lies between some bytes, but for stretches that are lost."""
+
+    def __init__(self, cuts: list[int], lost: set[int]) -> None:
+        self._cuts, self._lost = cuts, lost
+        self.lines = 0
+
+    def stretches(self, path: Path, begin: int, end: int) -> Iterator[Stretch | None]:
+        bounds = [begin, *sorted(cut for cut in set(self._cuts) if begin < cut < end), end]
+        for number, (one, other) in enumerate(pairwise(bounds)):
+            found = None if number in self._lost else stretch_of(path, one, other)
+            if found is not None:
+                self.lines += found.lines
+            yield None if found is None else loaded(dumped(found))
+
+
+@st.composite
+def files(draw: st.DrawFn, made: list[Completion], arm: str) -> bytes:
+    """A capture's bytes, of which some lines may be lost, twice there, out of place, unsealed or garbage."""
+    with tempfile.TemporaryDirectory() as name:
+        rows = written(Path(name) / "x.jsonl", arm, made).read_bytes().splitlines(keepends=True)
+    if draw(st.booleans()):
+        rows = [line[: line.rindex(b',"crc32"')] + b"}\n" for line in rows]
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(rows)))
+        change = draw(st.sampled_from(["lose", "double", "unseal", "garbage", "garbage"]))
+        if change == "garbage":
+            rows.insert(at, draw(st.sampled_from(GARBAGE)))
+        elif at < len(rows):
+            line = rows[at]
+            unsealed = line[: line.rindex(b',"crc32"')] + b"}\n" if b',"crc32"' in line else line
+            rows[at : at + 1] = {"lose": [], "double": [line, line], "unseal": [unsealed]}[change]
+    whole = b"".join(rows)
+    return whole[: draw(st.integers(0, len(whole)))] if draw(st.booleans()) and draw(st.booleans()) else whole
+
+
+def outcome(path: Path, beside: Capture | None, readers: Any, partial: bool) -> tuple[Any, Capture | None]:
+    """What came of reading: the capture, or all that is said of the error."""
+    try:
+        capture = read_capture(path, beside=beside, readers=readers, partial=partial)
+    except CaptureError as error:
+        return (str(error), error.line, str(error.hint)), None
+    return (said_by(capture), list(capture.column("line")), dict(capture.counters or {}), list(capture.scores)), capture
+
+
+@given(arms(), st.data())
+def test_it_is_the_same_for_any_cut(made: tuple[list[Completion], list[Completion]], data: st.DataObject) -> None:
+    partial = data.draw(st.booleans())
+    if data.draw(st.integers(0, 3)):
+        made = [replace(one, logprobs=None) for one in made[0]], made[1]
+    with tempfile.TemporaryDirectory() as name, packed():
+        whole: list[Capture | None] = [None, None]
+        cut: list[Capture | None] = [None, None]
+        for side, arm in enumerate(("a/base", "a/mtp")):
+            path = Path(name) / f"{side}.jsonl"
+            path.write_bytes(data.draw(files(made[side], arm)))
+            size = path.stat().st_size
+            cuts = data.draw(st.lists(st.integers(0, size + 1), max_size=8))
+            lost = data.draw(st.sets(st.integers(0, 8), max_size=2))
+            alone, whole[side] = outcome(path, whole[0], None, partial)
+            several, cut[side] = outcome(path, cut[0], Cut(cuts, lost), partial)
+            assert several == alone
+        if whole[0] is not None and whole[1] is not None:
+            assert cut[0] is not None
+            assert cut[1] is not None
+            assert compare(*cut).to_json() == compare(*whole).to_json()  # type: ignore[arg-type]
+
+
+def test_what_is_ordinary_is_read_elsewhere(tmp_path: Path) -> None:
+    """Else the property above would hold for nothing."""
+    path = written(tmp_path / "base.jsonl", "a/base", arm_of(40))
+    readers = Cut(list(range(0, path.stat().st_size, 700)), set())
+    with packed():
+        first = read_capture(path, readers=readers)
+        assert readers.lines == 39  # but for the first
+        second = read_capture(written(tmp_path / "mtp.jsonl", "a/mtp", arm_of(40)), beside=first, readers=readers)
+    assert second.tokens is first.tokens
+    assert second.keys is first.keys
+    apart = second.completions.aside(first.completions)  # type: ignore[attr-defined]
+    assert apart.tolist() == []
+
+
+@given(st.lists(st.text("ab", max_size=2), max_size=6), st.lists(st.text("ab", max_size=2), max_size=6), st.data())
+def test_how_many_keys_are_alike(mine: list[str], theirs: list[str], data: st.DataObject) -> None:
+    keys = []
+    for names in (mine, theirs):
+        keys.append(Keys())
+        for number, name in enumerate(names):
+            keys[-1].append(Key(name, number % 2, 0))
+    at = data.draw(st.integers(0, len(mine)))
+    expected = 0
+    while at + expected < len(mine) and expected < len(theirs) and keys[0][at + expected] == keys[1][expected]:
+        expected += 1
+    assert keys[0].alike(at, keys[1]) == expected
+    assert list(keys[1].part(0, expected)) == list(keys[1])[:expected]
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """Two captures of many stretches."""
+    monkeypatch.setattr(crew, "BYTES", 20_000)
+    made = arm_of(2000)
+    one = written(tmp_path / "base.jsonl", "a/base", made)
+    made[1500] = replace(made[1500], token_ids=np.array([1, 2, 3]))
+    with packed():
+        yield one, written(tmp_path / "mtp.jsonl", "a/mtp", made)
+
+
+def test_processes_read_the_same(large: tuple[Path, Path]) -> None:
+    alone = [said_by(read_capture(path)) for path in large]
+    with Crew(2) as readers:
+        seen: list[int] = []
+        first = read_capture(large[0], readers=readers, seen=seen.append)
+        second = read_capture(large[1], beside=first, readers=readers)
+        pids = [child.pid for child in readers.children]
+    assert [said_by(first), said_by(second)] == alone
+    assert seen == sorted(seen)
+    assert len(seen) > 10
+    assert second.tokens.rows.tolist() == [1500]  # type: ignore[attr-defined]
+    assert len(pids) == 2
+    assert not any(exists(pid) for pid in pids)
+
+
+def exists(pid: int | None) -> bool:
+    return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("kills", [1, 2, 9])
+def test_what_a_killed_process_had_is_read_all_the_same(
+    large: tuple[Path, Path], kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = said_by(read_capture(large[0]))
+    with Crew(2) as readers:
+        killed = 0
+
+        def kill(_: int) -> None:
+            nonlocal killed
+            for child in readers.children:
+                if killed < kills and child.interrupt():
+                    killed += 1
+
+        monkeypatch.setattr(lines, "SEEN_EVERY", 1)
+        found = said_by(read_capture(large[0], readers=readers, seen=kill))
+    assert killed >= min(kills, 2)
+    assert found == alone
+
+
+def test_one_that_cannot_be_started_is_not_needed(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = said_by(read_capture(large[0]))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with Crew(2) as readers:
+        assert said_by(read_capture(large[0], readers=readers)) == alone
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from parity.capture.crew import Crew
+with Crew(2) as readers:
+    found = readers.stretches(Path(sys.argv[1]), 0, Path(sys.argv[1]).stat().st_size)
+    next(found)
+    print(*[child.pid for child in readers.children], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nothing waits for a process that is not its own here")
+@pytest.mark.parametrize("sign", ["SIGKILL", "SIGINT"])
+def test_none_outlives_its_parent(large: tuple[Path, Path], sign: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(large[0])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    children = [os.pidfd_open(pid) for pid in pids]
+    parent.send_signal(getattr(signal, sign))
+    parent.wait(60)
+    for child in children:
+        assert select.select([child], [], [], 60)[0], "it still runs"
+        os.close(child)
