@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from parity.capture.columns import Columns
@@ -12,7 +12,7 @@ from parity.capture.lines import Report
 from parity.capture.packing import Packing, Part
 from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
-from parity.messages import Message, message
+from parity.messages import Message, Parameter, message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
 
@@ -37,6 +37,10 @@ class Assembler:
     packing: Packing | None = None
     """For a reader of a large one: completions go there, and who is there twice is asked at the end. Not where the
     first one has logprobs: checks look at those several times, which takes three times as long when they are packed."""
+    shard_begins: bool = False
+    """The next record is the header of a further file."""
+    before: tuple[int, int] = (0, 0)
+    """Completions and scores in the shards before this one."""
 
     def add(self, line: int, record: Any) -> None:
         if not isinstance(record, dict):
@@ -55,7 +59,7 @@ class Assembler:
                     footer_line=self.footer_line,
                 ),
             )
-        if (kind == "header") != (self.header is None) and not self.bad_header:
+        if (kind == "header") != self._header_due and not self.bad_header:
             self.report(
                 line,
                 message("capture.second_header", "a second header")
@@ -64,7 +68,7 @@ class Assembler:
             )
         try:
             if kind == "header":
-                self.header = parse_header(record)
+                self._header(line, parse_header(record))
             elif kind == "completion":
                 self._completion(line, parse_completion(record, line))
             elif kind == "score":
@@ -85,6 +89,26 @@ class Assembler:
         except Malformed as error:
             self.bad_header |= kind == "header"
             self.report(line, message("capture.malformed", "{record}: {what}", record=str(kind), what=error.said))
+
+    def _header(self, line: int, found: Header) -> None:
+        self.shard_begins = False
+        first = self.header or found
+        apart = [one.name for one in fields(Header) if getattr(first, one.name) != getattr(found, one.name)]
+        if apart:
+            self.report(line, other_header(apart, first.arm, found.arm))
+        self.header = first
+
+    def next_shard(self) -> None:
+        """What comes now is another file, which begins with the same header and ends with a footer of its own."""
+        self.before = self._counts()
+        self.shard_begins, self.footer_line = True, None
+
+    @property
+    def _header_due(self) -> bool:
+        return self.header is None or self.shard_begins
+
+    def _counts(self) -> tuple[int, int]:
+        return len(self.completions if self.packing is None else self.packing), self.score_count()
 
     def _completion(self, line: int, completion: Completion) -> None:
         if self.packing is not None and completion.logprobs is not None and not len(self.packing):
@@ -134,10 +158,11 @@ class Assembler:
     def _footer(self, line: int, record: Mapping[str, Any]) -> None:
         self.footer_line = line
         footer = take(FooterRecord, record)
-        self.counters = sane(footer.counters or {})
+        self.counters = added(self.counters or {}, sane(footer.counters or {}))
+        completions, scores = (now - before for now, before in zip(self._counts(), self.before, strict=True))
         for name, said, found in (
-            ("completions", footer.completions, len(self.completions if self.packing is None else self.packing)),
-            ("scores", footer.scores, self.score_count()),
+            ("completions", footer.completions, completions),
+            ("scores", footer.scores, scores),
         ):
             if said not in (None, found):
                 self.report(
@@ -152,7 +177,7 @@ class Assembler:
                 )
 
     def finish(self, last_line: int) -> None:
-        if self.header is None and not self.bad_header:
+        if self._header_due and not self.bad_header:
             self.report(
                 None if last_line == 0 else 1,
                 message("capture.no_header_not", "no header: this is not a capture, or it is empty"),
@@ -170,8 +195,52 @@ class Assembler:
         return capture
 
 
+def added(one: Mapping[str, Json], other: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The counters of two shards: whole numbers are added, of anything else only what both say is kept."""
+    if not (one and other):
+        return one or other
+
+    def sum_of(name: str) -> Json:
+        mine, theirs = one.get(name, 0), other.get(name, 0)
+        return mine + theirs if type(mine) is type(theirs) is int else mine
+
+    names = dict.fromkeys([*one, *other])
+    found = {name: sum_of(name) for name in names}
+    return {
+        name: value
+        for name, value in found.items()
+        if type(value) is int or (name in one and name in other and one[name] == other[name])
+    }
+
+
+def other_header(names: Sequence[str], arm: str, other: str) -> Message:
+    """A shard is not of the capture that the first one is of. `names`: of fields that differ."""
+    return message(
+        "capture.other_header",
+        "its header is not that of the first shard ({arm}): {names} differ ({other})",
+        names=list(names),
+        arm=arm,
+        other=other,
+    )
+
+
 def given_twice(key: Key, first: int) -> Message:
     """`first`: the line where it stands first."""
     return message(
         "capture.completion_given_twice", "completion {key} given twice (first on line {line})", key=key, line=first
+    )
+
+
+def is_given_twice(what: Message) -> bool:
+    return what.id == "capture.completion_given_twice"
+
+
+def given_twice_in(key: Parameter, file: str, first: int) -> Message:
+    """As `given_twice`, where it may stand first in another shard."""
+    return message(
+        "capture.completion_in_two_shards",
+        "completion {key} given twice (first in {file}, line {line}): is a shard there twice, or of another split?",
+        key=key,
+        file=file,
+        line=first,
     )

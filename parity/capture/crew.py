@@ -10,31 +10,21 @@ import json
 import os
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
-from parity.capture.stretch import BYTES, Stretch, loaded
+from parity.capture.stretch import Span, Stretch, in_order, loaded
 
 MOST: Final = 8
 """Processes, where nobody says how many. The one that joins what they have read has no time for more."""
 
 AHEAD: Final = 1
 """Stretches more than processes that are asked for before they are needed; each is some 5 MB."""
-
-
-class Readers(Protocol):
-    """Who reads stretches for a reader."""
-
-    def stretches(self, path: Path, begin: int, end: int) -> Iterator[Stretch | None]:
-        """Those of a file from a byte to before another, in order; None for one that is not ordinary or was lost."""
-        ...
 
 
 class Crew:
@@ -61,27 +51,21 @@ class Crew:
         for child in self.children:  # one may have been started again in between
             child.end()
 
-    def stretches(self, path: Path, begin: int, end: int) -> Iterator[Stretch | None]:
+    def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
         if self._jobs == 1:
-            return
+            return iter(())
         if self._threads is None:
             self.children = [_Child() for _ in range(self._jobs)]
             for child in self.children:
                 self._idle.put(child)
             self._threads = ThreadPoolExecutor(self._jobs)
-        waiting: deque[Future[Stretch | None]] = deque()
-        bounds = [*range(begin, end, BYTES), end]
-        for one, other in pairwise(bounds):
-            waiting.append(self._threads.submit(self._ask, path, one, other))
-            if len(waiting) > self._jobs + AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        threads = self._threads
+        return in_order(spans, lambda span: threads.submit(self._ask, span), Future.result, self._jobs + AHEAD + 1)
 
-    def _ask(self, path: Path, begin: int, end: int) -> Stretch | None:
+    def _ask(self, span: Span) -> Stretch | None:
         child = self._idle.get()
         try:
-            return child.ask(path, begin, end)
+            return child.ask(span.path, span.begin, span.end)
         finally:
             self._idle.put(child)
 

@@ -126,10 +126,11 @@ class Lines:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Of the file that is being read: another one may have its name by now."""
+        """Bytes, and when it was changed last, of the file that is being read: another one may have its name by now.
+        Its numbers in the file system are others on another machine."""
         assert self._file is not None
         found = os.fstat(self._file.fileno())
-        return found.st_dev, found.st_ino
+        return found.st_size, found.st_mtime_ns
 
 
 def raw_lines(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, int, bytes]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from parity.capture.lines import is_record, parsed_or_none, raw_lines
 from parity.capture.parse import parse_completion, parse_score
 from parity.capture.problems import CaptureError, Malformed
+from parity.capture.shards import files_of
 from parity.messages import Message
 from parity.records import Completion, Key, ScoreKey, TopLogprobs
 
@@ -44,7 +46,7 @@ def _records(path: Path, kind: str, key: Key) -> Iterator[tuple[int, Mapping[str
         problems.append((line, problem))
 
     spellings = {json.dumps(key.request, ensure_ascii=ascii).encode() for ascii in (True, False)}
-    for number, _, raw in raw_lines(path, note):
+    for number, _, raw in chain.from_iterable(raw_lines(file, note) for file in files_of(path)):
         if not any(spelling in raw for spelling in spellings):
             continue
         parsed = parsed_or_none(number, raw, note)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 from parity.capture.assemble import NO_FOOTER, Assembler, given_twice
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
-from parity.capture.crew import Readers
 from parity.capture.lines import CUT_OFF, Lines, Seen, is_record, lines_of
+from parity.capture.numbers import Numbers
 from parity.capture.packing import Packing
 from parity.capture.problems import CaptureError
 from parity.capture.rows import Packed
-from parity.capture.stretch import Ahead, Stretch
+from parity.capture.shards import files_of
+from parity.capture.stretch import Ahead, Readers, Stretch, is_plain
 from parity.cycles import no_cycle_search
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
@@ -32,7 +34,7 @@ def read_capture(
     seen: Seen | None = None,
     readers: Readers | None = None,
 ) -> Capture:
-    """Read a capture file (`.jsonl` or `.jsonl.gz`).
+    """Read a capture file (`.jsonl` or `.jsonl.gz`), or a directory of shards (`parity.capture.shards`).
 
     With `partial`, a cut-off last line and a missing footer are accepted: what was captured so far. `beside`: a capture
     with which it will be compared; what is equal in both takes memory once (arrays are shared: change none in place).
@@ -41,13 +43,18 @@ def read_capture(
     Raises CaptureError naming the first bad line.
     """
     path = Path(path)
-    packing = _packing(path, beside)
+    files = files_of(path)
+    packing, numbers = _packing(files, beside), Numbers(files)
 
-    def fail(line: int | None, what: Message) -> NoReturn:
+    def of_whole(line: int | None, what: Message) -> NoReturn:
         check_keys()
-        refuse(line, what)
+        refuse(*numbers.here(line), numbers.said(what))
 
-    def refuse(line: int | None, what: Message) -> NoReturn:
+    def of_file(line: int | None, what: Message) -> NoReturn:
+        check_keys()
+        refuse(numbers.file, line, what)
+
+    def refuse(file: Path, line: int | None, what: Message) -> NoReturn:
         if what.id in (CUT_OFF.id, NO_FOOTER.id):
             hint = message(
                 "capture.finish_it", "finish it with `parity run --resume`, or compare what is there with --partial"
@@ -55,47 +62,64 @@ def read_capture(
         else:
             lists = message("capture.check_lists", "`parity capture check` lists everything that is wrong with it")
             hint = hint_for(what, lists)
-        raise CaptureError(str(path), line, what, hint=hint)
+        raise CaptureError(str(file), line, what, hint=hint)
 
     def check_keys() -> None:
         twice = None if packing is None else packing.repeated()
         if twice is not None:
-            refuse(twice[0], given_twice(*twice[1:]))
+            refuse(*numbers.place(twice[0]), numbers.said(given_twice(*twice[1:])))
 
     def tolerate(line: int | None, what: Message) -> None:
         if what.id != CUT_OFF.id:
-            fail(line, what)
+            of_file(line, what)
 
-    report = tolerate if partial else fail
     plain = beside is not None and not isinstance(beside.completions, Packed)
-    assembler = Assembler(fail, source=str(path), columns=Columns(beside if plain else None), packing=packing)
-    lines, ahead, line = Lines(path, report, seen), None, 0
-    for line, record in lines.parsed():
-        assembler.add(line, record)
-        if readers is not None and assembler.packs and path.suffix != ".gz":
-            ahead = ahead or Ahead(readers.stretches(path, lines.begin, path.stat().st_size))
-            while assembler.packs and (found := _next_of(ahead, lines)) is not None:
-                assembler.join(found.part, lines.number)
-                lines.skip(found.lines, found.size, owes=found.owes)
-                line = lines.number
-    if not partial or assembler.header is None:
-        assembler.finish(line)
+    assembler = Assembler(of_whole, source=str(path), columns=Columns(beside if plain else None), packing=packing)
+    before = 0
+    ahead = None if readers is None else Ahead(readers, files)
+    for file in files:
+        numbers.begin(assembler)
+        tells = None if seen is None else partial_of(seen, before)
+        line = _read(file, Lines(file, tolerate if partial else of_file, tells), assembler, numbers, ahead)
+        if not partial or assembler.header is None:
+            assembler.finish(numbers.base + line if line else 0)
+        numbers.end(line, footer=assembler.footer_line is not None)
+        before += file.stat().st_size
     check_keys()
     return assembler.capture()
 
 
-def _next_of(ahead: Ahead, lines: Lines) -> Stretch | None:
+def partial_of(seen: Seen, before: int) -> Seen:
+    """What tells of the bytes of one file after others."""
+    return lambda read: seen(before + read)
+
+
+def _read(file: Path, lines: Lines, assembler: Assembler, numbers: Numbers, ahead: Ahead | None) -> int:
+    """All of one file; its last line that is a record."""
+    line = 0
+    for line, record in lines.parsed():
+        assembler.add(numbers.base + line, record)
+        if ahead is not None and is_plain(file):
+            while assembler.packs and (found := _next_of(ahead, file, lines)) is not None:
+                assembler.join(found.part, numbers.base + lines.number)
+                lines.skip(found.lines, found.size, owes=found.owes)
+                line = lines.number
+    return line
+
+
+def _next_of(ahead: Ahead, file: Path, lines: Lines) -> Stretch | None:
     """What others have read of the lines that come next, where it is what would be read here."""
-    found = ahead.at(lines.begin)
+    found = ahead.at(file, lines.begin)
     if found is None or found.identity != lines.identity:
         return None
     return None if lines.seals.owed and not found.sealed else found
 
 
-def _packing(path: Path, beside: Capture | None) -> Packing | None:
+def _packing(files: Sequence[Path], beside: Capture | None) -> Packing | None:
     """None for a small capture that is beside no large one: its completions are kept as they are."""
     other = None if beside is None else beside.completions
-    large = isinstance(other, Packed) or (path.is_file() and path.stat().st_size >= PACKED_FROM)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    large = isinstance(other, Packed) or size >= PACKED_FROM
     return Packing(other if isinstance(other, Packed) else None) if large else None
 
 

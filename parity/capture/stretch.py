@@ -8,9 +8,11 @@ alone, which reads on from there and says what it always says.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from parity.capture.rows import STREAMS, Said
 from parity.capture.spill import Pile
 from parity.messages import Message
 from parity.records import RaggedTokens
+
+Asked = TypeVar("Asked")
 
 BYTES: Final = 8 << 20
 """Of a file that are read as one stretch: a quarter of a second of a processor, and some 5 MB of columns."""
@@ -56,7 +60,9 @@ def _other(line: int | None, what: Message) -> NoReturn:
 
 def stretch_of(path: Path, begin: int, end: int) -> Stretch | None:
     """The ordinary lines from the first one that begins at or after a byte, to before the first one that begins at or
-    after `end`. None where the first is not ordinary, or there is none. Raises OSError and ParityError."""
+    after `end`; the first line of a file is left out. None where the first is not ordinary, or there is none.
+
+    Raises OSError and ParityError."""
     begin = _first_line(path, begin, end)
     if begin >= end:
         return None
@@ -82,13 +88,12 @@ def stretch_of(path: Path, begin: int, end: int) -> Stretch | None:
 
 
 def _first_line(path: Path, begin: int, end: int) -> int:
-    """Where the first line at or after a byte begins; `end` where that is too far."""
-    if begin == 0:
-        return 0
+    """Where the first line at or after a byte begins, but for the header; `end` where that is too far."""
+    before = max(begin - 1, 0)
     with open_capture(path) as file:
-        file.seek(begin - 1)
+        file.seek(before)
         rest = file.readline(MAX_LINE_BYTES)
-    return min(begin - 1 + len(rest), end) if rest.endswith(b"\n") else end
+    return min(before + len(rest), end) if rest.endswith(b"\n") else end
 
 
 def _whole(lines: Lines, end: int) -> Iterator[tuple[int, Any]]:
@@ -131,21 +136,73 @@ def loaded(data: bytes) -> Stretch:
     return Stretch(begin, size, count, sealed, owes, identity, part)
 
 
-class Ahead:
-    """What others have read of a file, given in order to the one that reads it."""
+class Span(NamedTuple):
+    """What is to be read as one stretch."""
 
-    def __init__(self, stretches: Iterator[Stretch | None]) -> None:
-        self._stretches = stretches
-        self._next: Stretch | None = None
+    number: int
+    """Of the file, among those of the capture."""
+    path: Path
+    begin: int
+    end: int
+
+
+class Readers(Protocol):
+    """Who reads stretches for a reader."""
+
+    def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
+        """Those of the spans, in their order; None for one that is not ordinary or was lost."""
+        ...
+
+
+def in_order(
+    spans: Iterator[Span], ask: Callable[[Span], Asked], answer: Callable[[Asked], Stretch | None], most: int
+) -> Iterator[tuple[Span, Stretch | None]]:
+    """What `Readers` give: `most` spans are asked for before the first answer is waited for."""
+    waiting: deque[tuple[Span, Asked]] = deque()
+    for span in spans:
+        waiting.append((span, ask(span)))
+        if len(waiting) >= most:
+            first, asked = waiting.popleft()
+            yield first, answer(asked)
+    while waiting:
+        first, asked = waiting.popleft()
+        yield first, answer(asked)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether somebody else can begin to read in its middle."""
+    return path.suffix != ".gz"
+
+
+class Ahead:
+    """What others have read of the files of a capture, given in order to the one that reads them."""
+
+    def __init__(self, readers: Readers, files: Sequence[Path]) -> None:
+        self._readers, self._files = readers, files
+        self._stretches: Iterator[tuple[Span, Stretch | None]] | None = None
+        self._next: tuple[int, Stretch] | None = None
         self._over = False
 
-    def at(self, begin: int) -> Stretch | None:
-        """The one that begins at this byte; None where the next begins elsewhere. The byte is never smaller than the
-        one before."""
-        while not self._over and (self._next is None or self._next.begin < begin):
+    def at(self, path: Path, begin: int) -> Stretch | None:
+        """The one that begins at this byte of a file; None where the next begins elsewhere. Others begin to read when
+        this is first asked; the place is never before the one asked for last."""
+        here = self._files.index(path), begin
+        if self._stretches is None:
+            self._stretches = self._readers.stretches(self._spans(*here))
+        while not self._over and (self._next is None or (self._next[0], self._next[1].begin) < here):
             try:
-                self._next = next(self._stretches)
+                span, found = next(self._stretches)
             except StopIteration:
                 self._over, self._next = True, None
-        found = self._next
-        return found if found is not None and found.begin == begin else None
+            else:
+                self._next = self._next if found is None else (span.number, found)
+        if self._next is None or (self._next[0], self._next[1].begin) != here:
+            return None
+        return self._next[1]
+
+    def _spans(self, first: int, begin: int) -> Iterator[Span]:
+        for number, path in enumerate(self._files[first:], first):
+            if is_plain(path):
+                bounds = [*range(begin, size := path.stat().st_size, BYTES), size]
+                yield from (Span(number, path, one, other) for one, other in pairwise(bounds))
+            begin = 0

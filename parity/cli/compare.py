@@ -17,7 +17,7 @@ from parity.cli.speaking import Misused
 from parity.messages import message
 
 if TYPE_CHECKING:
-    from parity.capture.crew import Readers
+    from parity.capture.stretch import Readers
     from parity.comparator import Comparison
     from parity.pipeline.inside import Inside
     from parity.records import Capture, Json, ScoreKey, TopLogprobs

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "worker": ("parity.cli.worker:worker", "Run one arm of a plan and write its capture."),
     "kit": ("parity.cli.kit:kit", "Write one file that runs on a machine with vLLM and without parity."),
-    "capture": ("parity.cli.capture:capture", "Check capture files."),
+    "capture": ("parity.cli.capture:capture", "Check capture files, and split large ones."),
     "table": ("parity.cli.table:table", "Show an experiment as a table: lengths, stop counts, speed, corruption."),
     "why": ("parity.cli.why:why", "Say under which conditions the faults of a recorded run happen."),
     "locate": ("parity.cli.locate:locate", "Name the first module that went wrong, with its token, step and row."),

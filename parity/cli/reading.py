@@ -80,5 +80,6 @@ def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Wat
 def _size(path: Path) -> int:
     """Bytes; of what cannot be looked at none, for whoever reads it says so."""
     with suppress(OSError):
-        return path.stat().st_size
+        files = path.iterdir() if path.is_dir() else (path,)
+        return sum(file.stat().st_size for file in files)
     return 0

@@ -459,8 +459,8 @@ def test_no_such_file(tmp_path: Path) -> None:
         assert caught.value.hint
 
 
-def test_a_directory_is_no_capture(tmp_path: Path) -> None:
-    with pytest.raises(ParityError, match="cannot read"):
+def test_a_directory_without_shards_is_no_capture(tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match="a directory without shards"):
         read_capture(tmp_path)
 
 

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.capture import CaptureError, crew, lines, read_capture
+from parity.capture import CaptureError, lines, read_capture, stretch
 from parity.capture.crew import Crew
 from parity.capture.keys import Keys
-from parity.capture.stretch import Stretch, dumped, loaded, stretch_of
+from parity.capture.stretch import Span, Stretch, dumped, loaded, stretch_of
 from parity.comparator import compare
 from parity.records import Capture, Completion, Key
 from tests.unit.test_capture_beside import arm_of, arms, said_by, written
@@ -53,13 +53,17 @@ class Cut:
         self._cuts, self._lost = cuts, lost
         self.lines = 0
 
-    def stretches(self, path: Path, begin: int, end: int) -> Iterator[Stretch | None]:
-        bounds = [begin, *sorted(cut for cut in set(self._cuts) if begin < cut < end), end]
-        for number, (one, other) in enumerate(pairwise(bounds)):
-            found = None if number in self._lost else stretch_of(path, one, other)
-            if found is not None:
-                self.lines += found.lines
-            yield None if found is None else loaded(dumped(found))
+    def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
+        whole: dict[int, Span] = {}
+        for span in spans:
+            whole[span.number] = whole.get(span.number, span)._replace(end=span.end)
+        for span in whole.values():
+            bounds = [span.begin, *sorted(cut for cut in set(self._cuts) if span.begin < cut < span.end), span.end]
+            for number, (one, other) in enumerate(pairwise(bounds)):
+                found = None if number in self._lost else stretch_of(span.path, one, other)
+                if found is not None:
+                    self.lines += found.lines
+                yield span, None if found is None else loaded(dumped(found))
 
 
 @st.composite
@@ -146,7 +150,7 @@ def test_how_many_keys_are_alike(mine: list[str], theirs: list[str], data: st.Da
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """Two captures of many stretches."""
-    monkeypatch.setattr(crew, "BYTES", 20_000)
+    monkeypatch.setattr(stretch, "BYTES", 20_000)
     made = arm_of(2000)
     one = written(tmp_path / "base.jsonl", "a/base", made)
     made[1500] = replace(made[1500], token_ids=np.array([1, 2, 3]))
@@ -204,9 +208,10 @@ PARENT = """
 import sys
 from pathlib import Path
 from parity.capture.crew import Crew
+from parity.capture.stretch import Span
 with Crew(2) as readers:
-    found = readers.stretches(Path(sys.argv[1]), 0, Path(sys.argv[1]).stat().st_size)
-    next(found)
+    path = Path(sys.argv[1])
+    next(readers.stretches(iter([Span(0, path, 0, path.stat().st_size)])))
     print(*[child.pid for child in readers.children], flush=True)
     sys.stdin.read()
 """

@@ -1,0 +1,54 @@
+"""The lines of a capture of several files, numbered as those of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.capture.assemble import Assembler, given_twice_in, is_given_twice
+from parity.messages import Message
+
+
+class Numbers:
+    """Headers but the first, and footers but the last, have no number in the whole."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._bases: list[int] = []
+        self._next = 0
+
+    @property
+    def base(self) -> int:
+        """Lines of the whole before those of the file that is being read."""
+        return self._bases[-1]
+
+    @property
+    def file(self) -> Path:
+        """The one that is being read."""
+        return self._files[len(self._bases) - 1]
+
+    def begin(self, assembler: Assembler) -> None:
+        """The next file."""
+        if self._bases:
+            assembler.next_shard()
+        self._bases.append(self._next)
+
+    def end(self, line: int, *, footer: bool) -> None:
+        """That was the last line of the file."""
+        self._next = self.base + max(line - 1 - footer, 0)
+
+    def here(self, line: int | None) -> tuple[Path, int | None]:
+        """A line of the whole, in the file that is being read."""
+        return self.file, None if line is None else line - self.base
+
+    def place(self, line: int) -> tuple[Path, int]:
+        """Where a completion or score of the whole stands: its file, and the line there."""
+        number = max((number for number, base in enumerate(self._bases) if base + 1 < line), default=0)
+        return self._files[number], line - self._bases[number]
+
+    def said(self, what: Message) -> Message:
+        """What is wrong, where other lines are named by their file as well."""
+        if len(self._files) == 1 or not is_given_twice(what):
+            return what
+        file, line = self.place(int(str(what.parameters["line"])))
+        return given_twice_in(what.parameters["key"], file.name, line)
