@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Processes that read large captures. [default: one for each usable core, at most 8]",
 )
+@click.option(
+    "--ray",
+    is_flag=True,
+    help="Read large captures on the Ray cluster $RAY_ADDRESS, or the one of this machine; docs/capture.md.",
+)
 @policy_option
 @click.option("--details", is_flag=True, help="Print all figures of a PASS, and the logprobs of its widest near-tie.")
 @click.option("--save", is_flag=True, help="Store the comparison as a run (implied by --db).")
@@ -72,6 +78,7 @@ def compare(
     model: Path | None,
     partial: bool,
     jobs: int | None,
+    ray: bool,
     policy_file: Path | None,
     details: bool,
     save: bool,
@@ -83,7 +90,6 @@ def compare(
     Works on the files alone, on any machine. Scores may also stand inside either capture. With --against, one
     capture is compared with an arm of a golden run. Exit code 0 for PASS, 1 for DIVERGED, 4 for INCONCLUSIVE.
     """
-    from parity.capture.crew import Crew
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
@@ -104,7 +110,7 @@ def compare(
             hint=message("cli.give_model_checkpoint", "give --model a checkpoint directory"),
         )
     with watched([*scores, baseline, *([] if candidate is None else [candidate])]) as watch:
-        with Crew(jobs) as readers:
+        with _readers(jobs, ray) as readers:
             sides = _sides(baseline, candidate, against, arm, scores, partial, db, watch, readers)
         inside = _inside(sides, steps)
         watch.comparing()
@@ -157,6 +163,19 @@ def _with_fingerprints(comparison: Comparison, plan: str | None) -> Iterator[dic
 
     for finding in comparison.findings:
         yield finding.to_json() | ({} if plan is None else {"fingerprint": fingerprint(plan, finding)})
+
+
+def _readers(jobs: int | None, ray: bool) -> AbstractContextManager[Readers]:
+    """Who reads large captures. Raises Misused."""
+    if not ray:
+        from parity.capture.crew import Crew
+
+        return Crew(jobs)
+    if jobs is not None:
+        raise Misused(message("cli.jobs_or_ray", "--jobs is of this machine, --ray of a cluster: name one of them"))
+    from parity.ray.readers import RayReaders
+
+    return RayReaders()
 
 
 def _of_a_kit(path: Path) -> bool:
