@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from msgspec import Struct
 
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.lines import CUT_OFF, lines_of
 from parity.capture.problems import Problem
+from parity.capture.remote import Place, place_of
 from parity.messages import Message, message
 from parity.records import Header, Key
 
@@ -24,7 +23,7 @@ class Looked(Struct, frozen=True):
     problems: list[Problem]
 
 
-def check_capture(path: str | Path) -> list[Problem]:
+def check_capture(path: str | Place) -> list[Problem]:
     """Everything that is wrong with a capture file, in file order; empty when nothing is.
 
     Stricter than reading: also what a comparison would report about the engine (logprobs that are not as
@@ -33,9 +32,9 @@ def check_capture(path: str | Path) -> list[Problem]:
     return look_at(path).problems
 
 
-def look_at(path: str | Path) -> Looked:
+def look_at(path: str | Place) -> Looked:
     """A capture file read to its end, whatever is wrong with it. Raises ParityError where it cannot be opened."""
-    path = Path(path)
+    path = place_of(path)
     problems: list[Problem] = []
 
     def note(line: int | None, what: Message) -> None:

@@ -13,18 +13,18 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Final
 
+from parity.capture.remote import Place
 from parity.capture.stretch import Span, Stretch, in_order, loaded
 
 MOST: Final = 8
 """Processes, where nobody says how many. The one that joins what they have read has no time for more."""
 
 AHEAD: Final = 1
-"""Stretches more than processes that are asked for before they are needed; each is some 5 MB."""
+"""Stretches more than processes that are asked for before they are needed; each is some 2.5 MB."""
 
 
 class Crew:
@@ -87,7 +87,7 @@ class _Child:
         self._ended = False
         self._start()
 
-    def ask(self, path: Path, begin: int, end: int) -> Stretch | None:
+    def ask(self, path: Place, begin: int, end: int) -> Stretch | None:
         """None as well where the process is lost."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -153,7 +153,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _exactly(process: subprocess.Popen[bytes], size: int) -> bytes:
+def _exactly(process: subprocess.Popen[bytes], size: int) -> bytearray:
     """Raises OSError, and EOFError where it ends before."""
     assert process.stdout is not None
     found = bytearray(size)
@@ -163,4 +163,4 @@ def _exactly(process: subprocess.Popen[bytes], size: int) -> bytes:
         if not count:
             raise EOFError
         at += count
-    return bytes(found)
+    return found

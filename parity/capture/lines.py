@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any, TypeGuard
 
 import orjson
 
 from parity.capture.checksum import Seals
 from parity.capture.quick import QuickReader
+from parity.capture.remote import Place, Remote, identity_of
 from parity.errors import ParityError, cannot_read
 from parity.files import open_regular
 from parity.messages import Message, message
@@ -43,9 +42,9 @@ LOOKED_AT_FROM = 1024 * 1024
 in the file and 64 in memory. A token with its logprob has 5 or more."""
 
 
-def open_capture(path: Path) -> IO[bytes]:
+def open_capture(path: Place) -> IO[bytes]:
     try:
-        file = open_regular(path)
+        file = path.open() if isinstance(path, Remote) else open_regular(path)
         return gzip.open(file, "rb") if path.suffix == ".gz" else file  # type: ignore[return-value]
     except FileNotFoundError:
         raise ParityError(
@@ -53,7 +52,7 @@ def open_capture(path: Path) -> IO[bytes]:
             hint=message("capture.check_path_names", "check the path; `parity runs list` names runs"),
         ) from None
     except OSError as error:
-        raise cannot_read(path, error) from None
+        raise cannot_read(str(path), error) from None
 
 
 Seen = Callable[[int], None]
@@ -66,7 +65,7 @@ SEEN_EVERY = 1 << 20
 class Lines:
     """The lines of a file, in order. What somebody else has read of it may be passed over."""
 
-    def __init__(self, path: Path, report: Report, seen: Seen | None = None, begin: int = 0) -> None:
+    def __init__(self, path: Place, report: Report, seen: Seen | None = None, begin: int = 0) -> None:
         """`begin`: the byte where the first of them begins, in a file that is not packed."""
         self.path, self._report, self._seen = path, report, seen
         self.number, self.begin = 0, begin
@@ -126,20 +125,18 @@ class Lines:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Bytes, and when it was changed last, of the file that is being read: another one may have its name by now.
-        Its numbers in the file system are others on another machine."""
+        """Of the file that is being read (`remote.identity_of`)."""
         assert self._file is not None
-        found = os.fstat(self._file.fileno())
-        return found.st_size, found.st_mtime_ns
+        return identity_of(self.path, self._file)
 
 
-def raw_lines(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, int, bytes]]:
+def raw_lines(path: Place, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, int, bytes]]:
     """(line number, its first byte's place in the file, the line) of each line that is not empty and whose checksum, if
     it has one, is right."""
     return iter(Lines(path, report, seen))
 
 
-def lines_of(path: Path, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, Any]]:
+def lines_of(path: Place, report: Report, seen: Seen | None = None) -> Iterator[tuple[int, Any]]:
     """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`. Long lists of numbers may be
     arrays already (`quick.py`)."""
     return Lines(path, report, seen).parsed()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from parity.capture.assemble import Assembler, given_twice_in, is_given_twice
+from parity.capture.remote import Place
 from parity.messages import Message
 
 
 class Numbers:
     """Headers but the first, and footers but the last, have no number in the whole."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Place]) -> None:
         self._files = files
         self._bases: list[int] = []
         self._next = 0
@@ -23,7 +23,7 @@ class Numbers:
         return self._bases[-1]
 
     @property
-    def file(self) -> Path:
+    def file(self) -> Place:
         """The one that is being read."""
         return self._files[len(self._bases) - 1]
 
@@ -37,11 +37,11 @@ class Numbers:
         """That was the last line of the file."""
         self._next = self.base + max(line - 1 - footer, 0)
 
-    def here(self, line: int | None) -> tuple[Path, int | None]:
+    def here(self, line: int | None) -> tuple[Place, int | None]:
         """A line of the whole, in the file that is being read."""
         return self.file, None if line is None else line - self.base
 
-    def place(self, line: int) -> tuple[Path, int]:
+    def place(self, line: int) -> tuple[Place, int]:
         """Where a completion or score of the whole stands: its file, and the line there."""
         number = max((number for number, base in enumerate(self._bases) if base + 1 < line), default=0)
         return self._files[number], line - self._bases[number]

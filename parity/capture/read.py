@@ -13,6 +13,7 @@ from parity.capture.lines import CUT_OFF, Lines, Seen, is_record, lines_of
 from parity.capture.numbers import Numbers
 from parity.capture.packing import Packing
 from parity.capture.problems import CaptureError
+from parity.capture.remote import Place, place_of
 from parity.capture.rows import Packed
 from parity.capture.shards import files_of
 from parity.capture.stretch import Ahead, Readers, Stretch, is_plain
@@ -27,7 +28,7 @@ look at one takes some microseconds."""
 
 @no_cycle_search()
 def read_capture(
-    path: str | Path,
+    path: str | Place,
     *,
     partial: bool = False,
     beside: Capture | None = None,
@@ -42,7 +43,7 @@ def read_capture(
     (`parity.capture.crew.Crew`); what is read is the same.
     Raises CaptureError naming the first bad line.
     """
-    path = Path(path)
+    path = place_of(path)
     files = files_of(path)
     packing, numbers = _packing(files, beside), Numbers(files)
 
@@ -54,7 +55,7 @@ def read_capture(
         check_keys()
         refuse(numbers.file, line, what)
 
-    def refuse(file: Path, line: int | None, what: Message) -> NoReturn:
+    def refuse(file: Place, line: int | None, what: Message) -> NoReturn:
         if what.id in (CUT_OFF.id, NO_FOOTER.id):
             hint = message(
                 "capture.finish_it", "finish it with `parity run --resume`, or compare what is there with --partial"
@@ -94,7 +95,7 @@ def partial_of(seen: Seen, before: int) -> Seen:
     return lambda read: seen(before + read)
 
 
-def _read(file: Path, lines: Lines, assembler: Assembler, numbers: Numbers, ahead: Ahead | None) -> int:
+def _read(file: Place, lines: Lines, assembler: Assembler, numbers: Numbers, ahead: Ahead | None) -> int:
     """All of one file; its last line that is a record."""
     line = 0
     for line, record in lines.parsed():
@@ -107,7 +108,7 @@ def _read(file: Path, lines: Lines, assembler: Assembler, numbers: Numbers, ahea
     return line
 
 
-def _next_of(ahead: Ahead, file: Path, lines: Lines) -> Stretch | None:
+def _next_of(ahead: Ahead, file: Place, lines: Lines) -> Stretch | None:
     """What others have read of the lines that come next, where it is what would be read here."""
     found = ahead.at(file, lines.begin)
     if found is None or found.identity != lines.identity:
@@ -115,7 +116,7 @@ def _next_of(ahead: Ahead, file: Path, lines: Lines) -> Stretch | None:
     return None if lines.seals.owed and not found.sealed else found
 
 
-def _packing(files: Sequence[Path], beside: Capture | None) -> Packing | None:
+def _packing(files: Sequence[Place], beside: Capture | None) -> Packing | None:
     """None for a small capture that is beside no large one: its completions are kept as they are."""
     other = None if beside is None else beside.completions
     size = sum(path.stat().st_size for path in files if path.is_file())

@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
+from parity.capture.remote import place_of
 from parity.capture.stretch import dumped, stretch_of
 
 
 def answered(path: str, begin: int, end: int) -> bytes:
     try:
-        found = stretch_of(Path(path), begin, end)
+        found = stretch_of(place_of(path), begin, end)
         return b"" if found is None else dumped(found)
     except Exception:  # noqa: BLE001 - the one that asks meets it as well, or does not
         return b""

@@ -6,7 +6,6 @@ their names. The capture is that of one file in which their completions and scor
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final, NoReturn
 from zlib import crc32
@@ -14,8 +13,9 @@ from zlib import crc32
 import msgspec
 
 from parity.capture.problems import CaptureError
+from parity.capture.remote import Place, Remote
 from parity.errors import ParityError, cannot_read
-from parity.files import read_whole
+from parity.files import MAX_BYTES, read_whole
 from parity.messages import Message, message
 
 INDEX: Final = "shards.json"
@@ -39,16 +39,16 @@ class Index(msgspec.Struct, frozen=True):
     shards: list[Listed]
 
 
-def files_of(path: Path) -> list[Path]:
+def files_of(path: Place) -> list[Place]:
     """The files of a capture in their order: itself, or the shards of a directory. Raises ParityError where one is
     missing, is another than it was, or does not belong there."""
-    if not path.is_dir():
-        return [path]
     try:
+        if not path.is_dir():
+            return [path]
         names = sorted(each.name for each in path.iterdir() if each.name.endswith(ENDINGS))
-        index = read_whole(path / INDEX) if (path / INDEX).is_file() else None
+        index = _read(path / INDEX) if (path / INDEX).is_file() else None
     except OSError as error:
-        raise cannot_read(path, error) from None
+        raise cannot_read(str(path), error) from None
     if index is not None:
         return _as_listed(path, _index(path, index), names)
     if (path / "plan.json").is_file():
@@ -66,7 +66,15 @@ def files_of(path: Path) -> list[Path]:
     return [path / name for name in names]
 
 
-def _index(path: Path, data: bytes) -> Index:
+def _read(path: Place) -> bytes:
+    """A whole file. Raises OSError."""
+    if not isinstance(path, Remote):
+        return read_whole(path)
+    with path.open() as file:
+        return file.read(MAX_BYTES)
+
+
+def _index(path: Place, data: bytes) -> Index:
     try:
         found = msgspec.json.decode(data, type=Index)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -80,7 +88,7 @@ def _index(path: Path, data: bytes) -> Index:
     return found
 
 
-def _refuse(path: Path, said: Message) -> NoReturn:
+def _refuse(path: Place, said: Message) -> NoReturn:
     raise CaptureError(
         str(path),
         None,
@@ -89,7 +97,7 @@ def _refuse(path: Path, said: Message) -> NoReturn:
     )
 
 
-def _as_listed(path: Path, index: Index, there: list[str]) -> list[Path]:
+def _as_listed(path: Place, index: Index, there: list[str]) -> list[Place]:
     listed = [one.name for one in index.shards]
     for one in index.shards:
         if one.name not in there:
@@ -140,13 +148,13 @@ def _as_listed(path: Path, index: Index, there: list[str]) -> list[Path]:
     return [path / name for name in listed]
 
 
-def look(path: Path) -> tuple[int, str]:
+def look(path: Place) -> tuple[int, str]:
     """Bytes of a shard, and the checksum of its ends. Raises ParityError."""
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = path.stat().st_size
             digest = crc32(file.read(LOOKED_AT))
             file.seek(max(size - LOOKED_AT, 0))
             return size, f"{crc32(file.read(LOOKED_AT), digest):08x}"
     except OSError as error:
-        raise cannot_read(path, error) from None
+        raise cannot_read(str(path), error) from None

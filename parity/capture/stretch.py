@@ -11,7 +11,6 @@ import marshal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from parity.capture.lines import MAX_LINE_BYTES, Lines, is_record, open_capture
 from parity.capture.packing import Packing, Part
 from parity.capture.parse import RoundRecord, parse_completion
 from parity.capture.problems import Malformed
+from parity.capture.remote import Place
 from parity.capture.rows import STREAMS, Said
 from parity.capture.spill import Pile
 from parity.messages import Message
@@ -29,8 +29,8 @@ from parity.records import RaggedTokens
 
 Asked = TypeVar("Asked")
 
-BYTES: Final = 8 << 20
-"""Of a file that are read as one stretch: a quarter of a second of a processor, and some 5 MB of columns."""
+BYTES: Final = 4 << 20
+"""Of a file that are read as one stretch: an eighth of a second of a processor, and some 2.5 MB of columns."""
 
 
 class Stretch(NamedTuple):
@@ -58,7 +58,7 @@ def _other(line: int | None, what: Message) -> NoReturn:
     raise _Other(what.id)
 
 
-def stretch_of(path: Path, begin: int, end: int) -> Stretch | None:
+def stretch_of(path: Place, begin: int, end: int) -> Stretch | None:
     """The ordinary lines from the first one that begins at or after a byte, to before the first one that begins at or
     after `end`; the first line of a file is left out. None where the first is not ordinary, or there is none.
 
@@ -87,7 +87,7 @@ def stretch_of(path: Path, begin: int, end: int) -> Stretch | None:
     return Stretch(begin, size, count, sealed, owes, identity, packing.part()) if count else None
 
 
-def _first_line(path: Path, begin: int, end: int) -> int:
+def _first_line(path: Place, begin: int, end: int) -> int:
     """Where the first line at or after a byte begins, but for the header; `end` where that is too far."""
     before = max(begin - 1, 0)
     with open_capture(path) as file:
@@ -115,7 +115,7 @@ def dumped(found: Stretch) -> bytes:
     return marshal.dumps((found[:-1], part.keys.pack(), streams, columns, table, part.pieces))
 
 
-def loaded(data: bytes) -> Stretch:
+def loaded(data: bytes | bytearray) -> Stretch:
     """Of `dumped`: our own, from a process that this one, or this one's cluster, has started."""
     about, keys, streams, columns, table, pieces = marshal.loads(data)
     ragged = (
@@ -141,7 +141,7 @@ class Span(NamedTuple):
 
     number: int
     """Of the file, among those of the capture."""
-    path: Path
+    path: Place
     begin: int
     end: int
 
@@ -169,7 +169,7 @@ def in_order(
         yield first, answer(asked)
 
 
-def is_plain(path: Path) -> bool:
+def is_plain(path: Place) -> bool:
     """Whether somebody else can begin to read in its middle."""
     return path.suffix != ".gz"
 
@@ -177,13 +177,13 @@ def is_plain(path: Path) -> bool:
 class Ahead:
     """What others have read of the files of a capture, given in order to the one that reads them."""
 
-    def __init__(self, readers: Readers, files: Sequence[Path]) -> None:
+    def __init__(self, readers: Readers, files: Sequence[Place]) -> None:
         self._readers, self._files = readers, files
         self._stretches: Iterator[tuple[Span, Stretch | None]] | None = None
         self._next: tuple[int, Stretch] | None = None
         self._over = False
 
-    def at(self, path: Path, begin: int) -> Stretch | None:
+    def at(self, path: Place, begin: int) -> Stretch | None:
         """The one that begins at this byte of a file; None where the next begins elsewhere. Others begin to read when
         this is first asked; the place is never before the one asked for last."""
         here = self._files.index(path), begin

@@ -13,11 +13,12 @@ import click
 from parity.cli.gate import policy_option
 from parity.cli.output import command_said, console, emit_long_json, say
 from parity.cli.reading import Watch, watched
-from parity.cli.shared import database_option, json_option, tolerance_option
+from parity.cli.shared import CapturePlace, database_option, json_option, tolerance_option
 from parity.cli.speaking import Misused
 from parity.messages import message
 
 if TYPE_CHECKING:
+    from parity.capture.remote import Place
     from parity.capture.stretch import Readers
     from parity.comparator import Comparison
     from parity.pipeline.inside import Inside
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("baseline", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path), required=False)
+@click.argument("baseline", type=CapturePlace())
+@click.argument("candidate", type=CapturePlace(), required=False)
 @click.option(
     "--against",
     metavar="RUN",
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
 @database_option
 @json_option
 def compare(
-    baseline: Path,
-    candidate: Path | None,
+    baseline: Place,
+    candidate: Place | None,
     against: str | None,
     arm: str | None,
     scores: tuple[Path, ...],
@@ -99,7 +100,7 @@ def compare(
     from parity.plan import DEFAULT_TOLERANCE
     from parity.store import Store
 
-    if candidate is None and against is None and _of_a_kit(baseline):
+    if candidate is None and against is None and isinstance(baseline, Path) and _of_a_kit(baseline):
         from parity.cli.kit import compare_result
 
         return compare_result(baseline, model, policy_file, db, as_json=as_json)
@@ -190,14 +191,14 @@ class _Sides:
 
     baseline: Capture
     candidate: Capture
-    paths: tuple[Path, Path]
+    paths: tuple[Place, Place]
     scores: dict[ScoreKey, TopLogprobs]
     score_files: list[str]
 
 
 def _sides(
-    baseline: Path,
-    candidate: Path | None,
+    baseline: Place,
+    candidate: Place | None,
     against: str | None,
     arm: str | None,
     score_files: tuple[Path, ...],
@@ -264,7 +265,11 @@ def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
             for arm in known:
                 named.setdefault(arm, []).append(start)
     pairs = zip((sides.baseline, sides.candidate), sides.paths, strict=True)
-    return [look_inside(capture, named.get(capture.header.arm) or steps_beside(path)) for capture, path in pairs]
+    found = []
+    for capture, path in pairs:
+        beside = steps_beside(path) if isinstance(path, Path) else ()
+        found.append(look_inside(capture, named.get(capture.header.arm) or beside))
+    return found
 
 
 def _view(sides: _Sides, comparison: Comparison, model: Path | None) -> RunView:

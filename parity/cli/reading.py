@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from parity.language import render
 from parity.messages import message
 from parity.text import visible
+
+if TYPE_CHECKING:
+    from parity.capture.remote import Place
 
 LARGE_BYTES = 48 * 1024 * 1024
 """Files that are smaller together are compared in about a second."""
@@ -19,7 +21,7 @@ LARGE_BYTES = 48 * 1024 * 1024
 class Watch:
     """Nobody looks: what is read and compared is not shown."""
 
-    def file(self, path: Path) -> Callable[[int], None] | None:
+    def file(self, path: Place) -> Callable[[int], None] | None:
         """The next file: what `parity.capture.read_capture` takes as `seen`."""
         return None
 
@@ -28,7 +30,7 @@ class Watch:
 
 
 @contextmanager
-def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Watch]:
+def watched(files: Sequence[Place], stream: TextIO | None = None) -> Iterator[Watch]:
     """Shows how far the reading of the files has come and how long it will take, on `stream` (stderr unless given)."""
     stream = sys.stderr if stream is None else stream
     total = sum(map(_size, files))
@@ -59,7 +61,7 @@ def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Wat
     class Bar(Watch):
         done = 0
 
-        def file(self, path: Path) -> Callable[[int], None]:
+        def file(self, path: Place) -> Callable[[int], None]:
             before = self.done
             self.done += _size(path)
             bars.update(
@@ -77,7 +79,7 @@ def watched(files: Sequence[Path], stream: TextIO | None = None) -> Iterator[Wat
         yield Bar()
 
 
-def _size(path: Path) -> int:
+def _size(path: Place) -> int:
     """Bytes; of what cannot be looked at none, for whoever reads it says so."""
     with suppress(OSError):
         files = path.iterdir() if path.is_dir() else (path,)

@@ -14,6 +14,7 @@ from parity.errors import said_by
 from parity.messages import message
 
 if TYPE_CHECKING:
+    from parity.capture.remote import Place
     from parity.pipeline.directory import RunDirectory
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,18 @@ class Tolerance(click.ParamType[float | str]):
         except (TypeError, ValueError) as error:
             said = message("cli.not_a_value", "{value!r} {problem}", value=value, problem=said_by(error))
             raise Refused(said, param, ctx) from None
+
+
+class CapturePlace(click.ParamType["Place"]):
+    """A capture: a file, a directory of shards, or the URL of either."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        from parity.capture.remote import place_of
+
+        place: Place = place_of(value)
+        return place
 
 
 class Names(click.ParamType[tuple[str, ...]]):

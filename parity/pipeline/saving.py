@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity._version import __version__
+from parity.capture.remote import Place
 from parity.comparator import Comparison
 from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
 from parity.pipeline.directory import new_run_id
@@ -21,7 +22,7 @@ def save_comparison(
     comparison: Comparison,
     *,
     model: Path | None = None,
-    paths: Sequence[Path] = (),
+    paths: Sequence[Place] = (),
     score_files: Sequence[str] = (),
     command: str = "",
 ) -> str:
@@ -42,7 +43,7 @@ def save_comparison(
             score_files=tuple(score_files),
         )
     )
-    given = list(paths) or [Path(baseline.source), Path(candidate.source)]
+    given: list[Place] = list(paths) or [Path(baseline.source), Path(candidate.source)]
     for capture, path in zip((baseline, candidate), given, strict=True):
         where = str(path.absolute()) if path.name else ""
         store.save_arm(run_id, capture.header.arm, capture, where, arm_result(capture))

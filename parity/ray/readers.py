@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from parity import __version__
+from parity.capture.remote import Place, place_of
 from parity.capture.stretch import Span, Stretch, dumped, in_order, loaded, stretch_of
 from parity.errors import ParityError
 from parity.messages import Message, message
@@ -22,7 +22,7 @@ TRIES: Final = 5
 """Times that Ray begins again what a lost node was doing."""
 
 AHEAD: Final = 2
-"""Stretches for each core of the cluster that are asked for before they are needed; each is some 5 MB."""
+"""Stretches for each core of the cluster that are asked for before they are needed; each is some 2.5 MB."""
 
 
 class RayReaders:
@@ -82,10 +82,11 @@ def read_there(path: str, begin: int, end: int, version: str) -> bytes:
     """On a node. Raises FileNotFoundError where it does not see the file, RuntimeError for another parity."""
     if version != __version__:
         raise RuntimeError(f"parity {__version__}")
-    if not os.path.isfile(path):
+    place = place_of(path)
+    if not place.is_file():
         raise FileNotFoundError(path)
     try:
-        found = stretch_of(Path(path), begin, end)
+        found = stretch_of(place, begin, end)
     except (OSError, ParityError):
         return b""  # the one that asks meets it as well, or does not
     return b"" if found is None else dumped(found)
@@ -98,7 +99,7 @@ def no_cluster(why: str) -> ParityError:
     )
 
 
-def not_there(path: Path) -> ParityError:
+def not_there(path: Place) -> ParityError:
     return ParityError(
         message("ray.not_there", "a node of the Ray cluster does not see {path}", path=str(path.absolute())),
         hint=message("ray.share", "put the captures on a file system that all nodes have at the same place"),
