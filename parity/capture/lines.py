@@ -114,7 +114,7 @@ class Lines:
                 yield number, parsed[0]
 
     def skip(self, lines: int, size: int, *, owes: bool) -> None:
-        """Go on after so many more lines, none of them empty, of `size` bytes together. While a line is looked at.
+        """Go on after so many more lines of `size` bytes together, the last one not empty. While a line is looked at.
         `owes`: whether one of them has a checksum."""
         assert self._file is not None
         self.number, self.begin, self._blank = self.number + lines, self.begin + size, 0

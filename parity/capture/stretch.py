@@ -71,8 +71,6 @@ def stretch_of(path: Place, begin: int, end: int) -> Stretch | None:
     sealed, identity = False, (0, 0)
     try:
         for number, record in _whole(lines, end):
-            if number != count + 1:  # there were empty lines
-                break
             if is_record(record, "completion"):
                 packing.add(parse_completion(record, number))
             elif is_record(record, "round"):
