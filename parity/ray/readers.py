@@ -7,7 +7,9 @@ the same. What no node can do at all (there is no parity, the files are not ther
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from types import TracebackType
 from typing import Any, Final
 
@@ -45,6 +47,9 @@ class RayReaders:
         except Exception as error:  # noqa: BLE001 - whatever it is, there is no cluster to read on
             raise no_cluster(_last_line(error)) from None
         self._ray: Any = ray
+        # Ray prints what it knows of a lost node, on stdout, which is for results.
+        self._aside = redirect_stdout(sys.stderr)
+        self._aside.__enter__()
         self._task = ray.remote(num_cpus=1, max_retries=TRIES)(read_there)
         return self
 
@@ -52,6 +57,7 @@ class RayReaders:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ray.shutdown()
+        self._aside.__exit__(kind, error, trace)
 
     def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
         """Raises ParityError for what no node can do."""

@@ -119,6 +119,16 @@ def test_what_no_node_can_do_is_an_error(
     assert "0.0.0" in render(told.value.hint)
 
 
+def test_what_ray_prints_is_no_result(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints the end of a lost node's log."""
+    with RayReaders():
+        print("raylet: lost")
+    print("a result")
+    out, err = capsys.readouterr()
+    assert out == "a result\n"
+    assert "raylet: lost" in err
+
+
 def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ParityError, match=r"no Ray cluster: nothing answers at 127\.0\.0\.1:1"):
