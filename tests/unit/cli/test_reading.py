@@ -77,3 +77,17 @@ def test_what_is_seen_is_of_the_file(tmp_path: Path, name: str, monkeypatch: pyt
     read_capture(path, seen=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == path.stat().st_size
+
+
+def test_a_directory_of_shards_is_as_large_as_its_files(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parity.capture import lines
+    from parity.capture.split import split
+
+    monkeypatch.setattr(lines, "SEEN_EVERY", 1)
+    split(capture, tmp_path / "shards", 1)
+    seen: list[int] = []
+    read_capture(tmp_path / "shards", seen=seen.append)
+    assert seen[-1] == sum(each.stat().st_size for each in (tmp_path / "shards").glob("*.jsonl"))
+    assert reading._size(tmp_path / "shards") >= seen[-1]
