@@ -61,7 +61,9 @@ def each(arm: Capture, change: Callable[[Completion], Completion]) -> Capture:
 
 def served(arm: Capture, **said: Any) -> Capture:
     """The arm as a server's: no engine's settings, and what the worker writes of it."""
-    header = replace(arm.header, backend="server", engine={}, extra={**arm.header.extra, "served": dict(said)})
+    known = arm.header.extra.get("served") or {}
+    extra = {**arm.header.extra, "served": {**known, **said}}  # type: ignore[dict-item]
+    header = replace(arm.header, backend="server", engine={}, extra=extra)
     return replace(arm, header=header, counters={})
 
 
@@ -136,7 +138,7 @@ def plain(case: Case | None = None, seed: int = 0) -> Pair:
             if side == 1 or agreed == len(a.token_ids):
                 merged[ScoreKey(ARMS[side], *key)] = lists
             noise = np.random.default_rng([seed, row]).normal(0, NOISE, lists.values.shape)
-            own = TopLogprobs(lists.ids, np.minimum(lists.values + noise, 0.0))
+            own = _once(TopLogprobs(lists.ids, np.minimum(lists.values + noise, 0.0)))
             rows[side][key] = replace(
                 one, token_ids=tokens, text=detokenize(tokens), finish_reason=finish, logprobs=own
             )
@@ -146,6 +148,15 @@ def plain(case: Case | None = None, seed: int = 0) -> Pair:
         merged,
         None if case is None else case.key,
     )
+
+
+def _once(top: TopLogprobs) -> TopLogprobs:
+    """The lists where a token that stands twice has one number."""
+    last, values = top.ids[:, -1:], top.values.copy()
+    twin = (top.ids[:, :-1] == last).argmax(axis=1)
+    is_twice = (top.ids[:, :-1] == last).any(axis=1)
+    values[is_twice, -1] = values[is_twice, twin[is_twice]]
+    return TopLogprobs(top.ids, values)
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:
@@ -376,9 +387,9 @@ def says_it_read_less_of_the_prompt(pair: Pair) -> Pair:
 def _without_eos(one: Completion) -> Completion:
     if one.finish_reason != "stop" or not len(one.token_ids) or int(one.token_ids[-1]) != EOS:
         return one
-    length = len(one.token_ids) - 1
     top = one.logprobs
-    return replace(one, token_ids=one.token_ids[:length], logprobs=None if top is None else _cut(top, length))
+    lists = top if top is None or len(top) < 2 else _cut(top, len(top) - 1)
+    return replace(one, token_ids=one.token_ids[:-1], logprobs=lists)
 
 
 @habit

@@ -82,9 +82,20 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
             if one.finish_reason in others
         }
         arm = arm.but(changed)
+    arm = _without_names_of_ends(arm)
     arm, unknown = _without_unknown(arm)
     arm, notes = _one_for_all(arm)
     return arm, Remarks(notes=unknown + notes)
+
+
+def _without_names_of_ends(arm: Capture) -> Capture:
+    """An arm that gives the token it stopped at in words ("</s>"): no stop string, where none was asked for."""
+    if not by_others(arm.header) or not arm.header.sampling:
+        return arm
+    named = [one for one in arm.stopped if isinstance(one.stop_reason, str) and not arm.sampling_of(one).get("stop")]
+    if len(named) < FEW or len({one.stop_reason for one in named}) > 1:
+        return arm
+    return arm.but({one.key: replace(one, stop_reason=None) for one in named})
 
 
 def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:

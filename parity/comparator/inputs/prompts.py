@@ -45,7 +45,15 @@ class Prompts(Struct, frozen=True):
 def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
     """Both captures without what is mere habit in their prompts; what was asked otherwise is left out of both."""
     both = Prompts(baseline, candidate)
-    for rule in (_filled, _without_echo, _without_padding, _without_additions, _without_cut, _without_read_in_part):
+    for rule in (
+        _filled,
+        _without_echo,
+        _without_padding,
+        _without_additions,
+        _without_cut,
+        _without_additions,  # of what is left where the other arm cuts
+        _without_read_in_part,
+    ):
         both = rule(both)
         both = rule(both.swapped()).swapped()
     return both
@@ -204,14 +212,11 @@ def _without_cut(both: Prompts) -> Prompts:
     """A server that keeps the last tokens of a prompt too long for it."""
     if not served(both.candidate.header):
         return both
-    pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if 0 < len(b) < len(a) and _ends_with(a, b)}
-    kept = {len(b) for _, b in pairs.values()}
+    size = int(both.candidate.prompts.sizes.max(initial=0))
+    pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if len(b) == size < len(a) and _ends_with(a, b)}
     lost = {len(a) - len(b) for a, b in pairs.values()}
-    if len(pairs) < FEW or len(kept) != 1 or len(lost) == 1:
+    if len(pairs) < FEW or len(lost) == 1:
         return both  # as many tokens less in each are another template
-    size = kept.pop()
-    if any(len(one.prompt_token_ids) > size for one in both.candidate):
-        return both
     return _left_out(both, pairs, _cut(both.candidate.header.arm, len(pairs), size))
 
 

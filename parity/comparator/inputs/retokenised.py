@@ -7,8 +7,10 @@ made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -38,20 +40,29 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     target, source = (candidate, baseline) if sides[1] else (baseline, candidate)
     made = dict(scores)
     changed: dict[Key, Completion] = {}
-    trim = _blanks(source, target)
-    blank = _blank_first(source, target)
+    read = _with_texts(source, detokenize)
+    trim = _blanks(read, target)
+    blank = _blank_first(read, target)
     unread: set[Key] = set()
     left = 0
     end = _end_token(source, target)
     for key, given in target.completions.items():
         one = given if end is None else _ended(given, target, end)
-        other = source.completions.get(key)
-        if other is None or one.text is None or other.text is None:
+        other = read.completions.get(key)
+        if other is None or one.text is None:
             continue
-        begin = len(other.text) - len(other.text.lstrip()) if trim else 0
-        text = other.text[:begin] + one.text if trim else one.text[blank:]
+        if other.text is None:
+            left += 1
+            changed[key] = replace(one, text=None, logprobs=None)
+            unread.add(key)
+            made.pop(ScoreKey(target.header.arm, *key), None)
+            continue
+        begin = len(other.text) - len(other.text.lstrip())
+        text = one.text[blank:]
+        if trim or blank:  # blanks taken off, maybe one put there again
+            text = max(text, other.text[:begin] + one.text.lstrip(), key=partial(first_difference, other.text))
         score_key = ScoreKey(target.header.arm, *key)
-        if other.finish_reason == one.finish_reason and _same(other.text, text):
+        if _may_end_alike(other, one) and _same(other.text, text):
             changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None)
             made.pop(score_key, None)
         elif np.array_equal(one.token_ids, other.token_ids):
@@ -86,6 +97,19 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
         )
     pair = (source, target) if sides[1] else (target, source)
     return Aligned(*pair, made, Remarks(reasons=reasons))
+
+
+def _with_texts(arm: Capture, detokenize: Detokenize | None) -> Capture:
+    """The capture with the texts of its ids, where it came without any and somebody can read them."""
+    if detokenize is None or arm.has_texts:
+        return arm
+    texts = {one.key: detokenize([int(token) for token in one.token_ids if 0 <= token <= INT32_MAX]) for one in arm}
+    return arm.but({one.key: replace(one, text=texts[one.key]) for one in arm})
+
+
+def _may_end_alike(one: Completion, other: Completion) -> bool:
+    """Nothing says that they ended otherwise."""
+    return one.finish_reason == other.finish_reason or None in (one.finish_reason, other.finish_reason)
 
 
 def _end_token(source: Capture, target: Capture) -> int | None:
@@ -155,14 +179,15 @@ def _one(
         kept -= 1
         place = theirs.end(kept)
         at = mine.first_from(place)
-    middle = one.token_ids[:0]
-    rest = at
-    likely = _spelled(other.logprobs, kept, text[place:], detokenize)
-    if likely is not None:
-        middle, rest = np.array([likely[0]], dtype=np.int64), mine.first_from(place + likely[1])
+    likely = _likeliest(other, kept, text[place:], detokenize)
+    middle = np.array(likely.tokens, dtype=np.int64)
+    rest = mine.first_from(place + likely.length) if likely.tokens else at
     tokens = np.concatenate([other.token_ids[:kept], middle, one.token_ids[rest:]])
     if score is not None and len(score) == len(one.token_ids):
-        lists = [_blank(kept, score), *([score.part(at, at + 1)] if len(middle) else []), score.part(rest)]
+        own = len(middle) - 1  # tokens of the other's inside the first one that differs
+        lists = [_blank(kept, score), score.part(rest)]
+        if len(middle):
+            lists[1:1] = [_blank(own, score), score.part(at, at + 1)]
         score = TopLogprobs(
             np.concatenate([part.ids for part in lists]), np.concatenate([part.values for part in lists])
         )
@@ -198,16 +223,47 @@ class _Stream:
         return low
 
 
-def _spelled(top: TopLogprobs | None, position: int, rest: str, detokenize: Detokenize) -> tuple[int, int] | None:
-    """The likeliest token listed there that the text goes on with, and its length in characters."""
-    if top is None or position >= len(top):
-        return None
-    ids, values = top.ids[position], top.values[position]
-    for column in np.argsort(-np.where(np.isfinite(values), values, -np.inf)).tolist():
-        spelled = detokenize([int(ids[column])]) if 0 <= ids[column] <= INT32_MAX else ""
-        if spelled and "\ufffd" not in spelled and rest.startswith(spelled):
-            return int(ids[column]), len(spelled)
+class _Likely(Struct, frozen=True):
+    """Tokens that a text may go on with, the last of which the other arm has not said; how many characters they are,
+    and how far below the best one that last one lies (nats)."""
+
+    tokens: tuple[int, ...] = ()
+    length: int = 0
+    gap: float = math.inf
+
+
+def _likeliest(other: Completion, kept: int, rest: str, detokenize: Detokenize) -> _Likely:
+    """What the engine most likely said, by the other's lists, where the texts part in the middle of a token: another
+    token at once, or some of the other's first."""
+    best, length, at = _Likely(), 0, kept
+    own: tuple[int, ...] = ()
+    while other.logprobs is not None and at < min(len(other.logprobs), len(other.token_ids)):
+        said = int(other.token_ids[at])
+        found = _spelled(other.logprobs, at, rest[length:], said, detokenize)
+        if found is not None and found.gap < best.gap:
+            best = _Likely((*own, *found.tokens), length + found.length, found.gap)
+        text = _spelling(said, detokenize)
+        if not text or not rest.startswith(text, length):
+            break
+        own, length, at = (*own, said), length + len(text), at + 1
+    return best
+
+
+def _spelled(top: TopLogprobs, at: int, rest: str, but: int, detokenize: Detokenize) -> _Likely | None:
+    """The likeliest token listed there that the text goes on with, besides one."""
+    ids, values = top.ids[at], np.where(np.isfinite(top.values[at]), top.values[at], -np.inf)
+    for column in np.argsort(-values).tolist():
+        token = int(ids[column])
+        text = "" if token == but or values[column] == -np.inf else _spelling(token, detokenize)
+        if text and rest.startswith(text):
+            return _Likely((token,), len(text), float(values.max() - values[column]))
     return None
+
+
+def _spelling(token: int, detokenize: Detokenize) -> str:
+    """The text of one token; empty where it makes no character of its own."""
+    text = detokenize([token]) if 0 <= token <= INT32_MAX else ""
+    return "" if "\ufffd" in text else text
 
 
 def supported(tokens: TokenIds, text: str, score: TopLogprobs, detokenize: Detokenize) -> TopLogprobs:

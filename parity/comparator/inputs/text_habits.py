@@ -7,9 +7,11 @@ before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, structs
@@ -163,10 +165,11 @@ _MORE = TextHabit(
 
 
 def _ending(ending: str) -> TextHabit:
-    return TextHabit(
-        message("text.habit_ending", "it shows the token that ends a text, {ending}", ending=repr(ending)),
-        lambda one: _without_ending(one, ending),
-    )
+    return TextHabit(_shows(ending), lambda one: _without_ending(one, ending))
+
+
+def _shows(ending: str) -> Message:
+    return message("text.habit_ending", "it shows the token that ends a text, {ending}", ending=repr(ending))
 
 
 def _without_ending(one: Sample, ending: str) -> tuple[str, str]:
@@ -184,8 +187,12 @@ def as_written(
     """Both arms without what a server, or a script, does to every text.
 
     Without a tokenizer the texts of one arm are all that says what the other's should be, and of a difference between
-    them one arm's habit is enough: the candidate's, unless the baseline's says more.
+    them one arm's habit is enough: the candidate's, unless the baseline's says more. What an arm shows at the end of
+    its texts is known without the other.
     """
+    remarks = Remarks()
+    if detokenize is None:
+        baseline, candidate, remarks = _without_shown_ends(baseline, candidate)
     of_baseline, of_candidate = _habit(baseline, candidate, detokenize), _habit(candidate, baseline, detokenize)
     if detokenize is None and of_baseline is not NONE and of_candidate is not NONE:
         if of_candidate.vague and not of_baseline.vague:
@@ -194,7 +201,43 @@ def as_written(
             of_baseline = NONE
     plain_baseline, said = _without(of_baseline, baseline, candidate, detokenize)
     plain_candidate, more = _without(of_candidate, candidate, baseline, detokenize)
-    return plain_baseline, plain_candidate, said + more
+    return plain_baseline, plain_candidate, remarks + said + more
+
+
+def _without_shown_ends(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture, Remarks]:
+    """Both arms without the token that ends a text, where one alone shows it."""
+    ends = terminators(baseline.header) | terminators(candidate.header)
+    shown = [_shown_end(arm, ends) for arm in (baseline, candidate)]
+    if shown[0] == shown[1]:
+        return baseline, candidate, Remarks()
+    arms, remarks = [baseline, candidate], Remarks()
+    for side, end in enumerate(shown):
+        if end is not None:
+            cut = {one.key: replace(one, text=(one.text or "").removesuffix(end)) for one in _ended(arms[side], ends)}
+            arms[side] = arms[side].but(cut)
+            remarks += _note(arms[side], _shows(end))
+    return arms[0], arms[1], remarks
+
+
+def _shown_end(arm: Capture, ends: Collection[int]) -> str | None:
+    """What stands in angle brackets at the end of all texts whose ids end at a token that stops them, and of no other
+    text."""
+    if not by_others(arm.header) or not arm.has_texts:
+        return None
+    ended = {one.key: one.text or "" for one in _ended(arm, ends)}
+    found = {match[0] if (match := _IN_BRACKETS.search(text)) else None for text in ended.values()}
+    end = found.pop() if len(ended) >= FEW and len(found) == 1 else None
+    if end is None or any((one.text or "").endswith(end) for one in arm if one.key not in ended):
+        return None
+    return end
+
+
+_IN_BRACKETS: Final = re.compile(r"<[^<>\s]+>$")
+
+
+def _ended(arm: Capture, ends: Collection[int]) -> Sequence[Completion]:
+    """Completions whose ids end with a token that stops them."""
+    return [one for one in arm.stopped if len(one.token_ids) and int(one.token_ids[-1]) in ends]
 
 
 def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextHabit:
@@ -216,8 +259,11 @@ def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detoken
         for one in arm
         if (sample := _sample(one, other, detokenize, ends)) is not None and habit.same(sample)
     }
-    note = message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=habit.what)
-    return arm.but(plain), Remarks(notes=(note,))
+    return arm.but(plain), _note(arm, habit.what)
+
+
+def _note(arm: Capture, what: Message) -> Remarks:
+    return Remarks(notes=(message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=what),))
 
 
 def _may_be_cut(arm: Capture, one: Completion) -> bool:

@@ -36,21 +36,17 @@ def tokenizers_of(given: Render | None, baseline: Capture, candidate: Capture) -
 
 
 def _trusted(given: Render, baseline: Capture, candidate: Capture) -> Render | None:
-    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text, or most of
-    the candidate's where the baseline has none."""
-    arm, every = next(
-        ((arm, some) for arm in (baseline, candidate) if (some := _with_text(arm))), (baseline, list[Completion]())
-    )
-    if not every:
-        return None
-    with_text, stops_at = every[:32], terminators(arm.header)
+    """The tokenizer, if it is the one these captures were made with: it must reproduce most texts of either arm."""
+    return given if any(_writes(given, arm) for arm in (baseline, candidate)) else None
+
+
+def _writes(given: Render, arm: Capture) -> bool:
+    every = _with_text(arm)
+    stops_at = terminators(arm.header)
     ended = [one for one in every if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
     writer = writer_of(arm, arm, given)
-    for group in (with_text, ended):
-        wrong = sum(not _is_written_by(writer, one) for one in group)
-        if wrong * 4 > len(group):
-            return None
-    return given
+    wrong = [sum(not _is_written_by(writer, one) for one in group) * 4 > len(group) for group in (every[:32], ended)]
+    return bool(every) and not any(wrong)
 
 
 def _is_written_by(writer: Writer, one: Completion) -> bool:

@@ -194,6 +194,40 @@ def test_each_arm_with_a_habit_of_its_own_is_no_fault(of_candidate: str, of_base
         assert result.verdict is not Verdict.DIVERGED
 
 
+@pytest.mark.parametrize(
+    ("of_candidate", "of_baseline"),
+    [
+        ("stripped_text_and_no_ids", "gives_no_text"),
+        ("text_with_a_blank_and_no_ids", "gives_no_text"),
+        ("gives_no_text", "text_with_a_blank_and_no_ids"),
+        ("stripped_text_and_no_ids", "says_empty_reasons"),
+        ("text_with_a_blank_and_no_ids", "says_no_finish_reason"),
+        ("says_stop_always", "text_and_no_ids"),
+        ("baseline_strips_blanks", "text_with_a_blank_and_no_ids"),
+        ("baseline_strips_blanks", "ends_at_its_context"),
+        ("counts_the_eos_in_its_usage", "names_the_eos_in_words"),
+        ("drops_the_eos", "names_the_eos_in_words"),
+        ("begins_the_prompt_with_bos", "cuts_prompts_from_the_left"),
+        ("cuts_prompts_from_the_left", "begins_the_prompt_with_bos"),
+        ("echoes_tokens", "shows_special_tokens"),
+        ("shows_special_tokens", "echoes_tokens"),
+        ("echoes_text", "shows_special_tokens"),
+    ],
+)
+def test_each_server_with_a_habit_of_its_own_is_no_fault(of_candidate: str, of_baseline: str) -> None:
+    def made(pair: Pair) -> Pair:
+        return turned(HABITS[of_baseline](turned(HABITS[of_candidate](pair))))
+
+    for with_text_check in (True, False):
+        result = made(plain()).asked(with_text_check=with_text_check)
+        assert not result.corrupt
+        assert result.verdict is not Verdict.DIVERGED
+    pair = made(planted("garbled-random6"))
+    result = pair.asked()
+    assert {one.key for one in result.corrupt} <= {pair.faulty}
+    assert result.verdict is not Verdict.PASS
+
+
 def turned(pair: Pair) -> Pair:
     return replace(pair, baseline=pair.candidate, candidate=pair.baseline)
 
