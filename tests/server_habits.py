@@ -484,9 +484,11 @@ def ends_at_its_context(pair: Pair) -> Pair:
         room = context - len(one.prompt_token_ids)
         if len(one.token_ids) <= room or one.key == pair.faulty:
             return one
-        tokens = one.token_ids[:room]
-        top = None if one.logprobs is None else _cut(one.logprobs, room)
-        return replace(one, token_ids=tokens, text=detokenize(tokens), logprobs=top, finish_reason="length")
+        tokens, gone = one.token_ids[:room], detokenize(one.token_ids)[len(detokenize(one.token_ids[:room])) :]
+        lists = one.logprobs
+        top = None if lists is None else _cut(lists, len(lists) - (len(one.token_ids) - room))
+        text = one.text and one.text.removesuffix(gone.rstrip() if not one.text.endswith(gone) else gone)
+        return replace(one, token_ids=tokens, text=text, logprobs=top, finish_reason="length")
 
     pair = candidate_rows(pair, ended)
     return replace(pair, scores=fitting(pair))

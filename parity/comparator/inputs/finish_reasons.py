@@ -185,7 +185,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     and none with more: these filled the context.
     """
     known: Any = arm.header.engine.get("max_model_len")
-    if known is not None or not by_others(arm.header) or text_alone(arm.header):
+    if known is not None or not by_others(arm.header):
         return Filled(arm, other, scores)
     filled, context = _filling(arm)
     if not filled:

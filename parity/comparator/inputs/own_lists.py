@@ -91,6 +91,14 @@ _AMOUNTS = (
         lambda one, top: top.part(len(one.prompt_token_ids)),
     ),
     _Amount(
+        message(
+            "inputs.lists_of_prompt_but_first",
+            "its logprobs begin with those of the prompt but for its first token: these are left out",
+        ),
+        lambda one, size: size == len(one.prompt_token_ids) + len(one.token_ids) - 1,
+        lambda one, top: top.part(len(one.prompt_token_ids) - 1),
+    ),
+    _Amount(
         message("inputs.lists_of_end", "it has a logprob of the token it stopped at, which its ids lack: left out"),
         lambda one, size: _stopped(one, size - len(one.token_ids)),
         lambda one, top: top.part(stop=len(one.token_ids)),

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.finish_reasons import FEW
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
 from parity.comparator.types import Remarks
@@ -44,6 +45,7 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     trim = _blanks(read, target)
     blank = _blank_first(read, target)
     unread: set[Key] = set()
+    one_word = _one_word_for_all(read, target)
     left = 0
     end = _end_token(source, target)
     for key, given in target.completions.items():
@@ -62,8 +64,9 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
         if trim or blank:  # blanks taken off, maybe one put there again
             text = max(text, other.text[:begin] + one.text.lstrip(), key=partial(first_difference, other.text))
         score_key = ScoreKey(target.header.arm, *key)
-        if _may_end_alike(other, one) and _same(other.text, text):
-            changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None)
+        if (one_word or _may_end_alike(other, one)) and _same(other.text, text):
+            why = other.finish_reason if one_word else one.finish_reason
+            changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None, finish_reason=why)
             made.pop(score_key, None)
         elif np.array_equal(one.token_ids, other.token_ids):
             changed[key] = replace(one, text=other.text)
@@ -110,6 +113,18 @@ def _with_texts(arm: Capture, detokenize: Detokenize | None) -> Capture:
 def _may_end_alike(one: Completion, other: Completion) -> bool:
     """Nothing says that they ended otherwise."""
     return one.finish_reason == other.finish_reason or None in (one.finish_reason, other.finish_reason)
+
+
+def _one_word_for_all(source: Capture, target: Capture) -> bool:
+    """Does the target call every end "stop", where as many tokens as were allowed ended the same texts of the source?
+    Then it says nothing."""
+    if target.finish_reasons != {"stop"} or "length" not in source.finish_reasons:
+        return False
+    pairs = ((one, source.completions.get(one.key)) for one in target)
+    same = (
+        _same(other.text or "", one.text or "") for one, other in pairs if other and other.finish_reason == "length"
+    )
+    return sum(same) >= FEW
 
 
 def _end_token(source: Capture, target: Capture) -> int | None:

@@ -153,6 +153,7 @@ TOGETHER = [
     ("shows_special_tokens", "drops_the_eos_but_its_logprobs"),
     ("drops_the_eos_but_its_logprobs", "gives_logprobs_but_for_the_first_token"),
     ("gives_logprobs_but_for_the_first_token", "drops_the_eos"),
+    ("gives_the_prompts_logprobs_too", "gives_logprobs_but_for_the_first_token"),
 ]
 
 
@@ -168,6 +169,24 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
         assert not result.corrupt
         assert result.verdict is not Verdict.DIVERGED
     pair = made(planted("garbled-random6"))
+    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("stripped_text_and_no_ids", "says_stop_always"),
+        ("says_stop_always", "echoes_text_and_gives_no_ids"),
+        ("ends_at_its_context", "text_and_no_ids"),
+    ],
+    ids="-".join,
+)
+def test_text_alone_with_another_habit_is_no_fault(names: tuple[str, str]) -> None:
+    for with_text_check in (True, False):
+        result = HABITS[names[1]](HABITS[names[0]](plain())).asked(with_text_check=with_text_check)
+        assert not result.corrupt
+        assert result.verdict is (Verdict.PASS if with_text_check else Verdict.INCONCLUSIVE)
+    pair = HABITS[names[1]](HABITS[names[0]](planted("garbled-random6")))
     assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
 
 
