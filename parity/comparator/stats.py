@@ -149,6 +149,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Of the rejected drafts: had this share been accepted unchecked, it would have been seen with a chance of 95 %."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that explain the baseline's own draws by its scores, where 1 does not."""
+    draws_of_either: bool = False
+    """The arms draw otherwise, and the lists do not show which as asked: they leave out where a cut-off lies."""
     noise_shared_by: tuple[str, ...] = ()
     """Arms whose completions draw with the same noise (detect/shared_noise.py): of these one counts."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from parity.comparator.conclude.reasons import FLAT
+from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.population.noise_floor import as_note
@@ -121,6 +121,13 @@ def random_sampling(
             Step.SCORE,
             Step.REFERENCE,
         )
+    if tests.draws_of_either:
+        said = message(
+            "conclude.draws_of_either",
+            "the arms draw otherwise, and nothing says which of them as asked: the lists are too short to show where "
+            "the cut-off lies",
+        )
+        return reason(said, NextStep(Step.SCORE_TOP, said.id, MOST_LISTED), Step.REFERENCE)
     if tests.noise_shared_by:
         shared = message(
             "conclude.noise_shared",

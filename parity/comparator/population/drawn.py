@@ -86,6 +86,8 @@ class Drawn(Struct, frozen=True):
     tokens: int
     baseline_at: float | None = None
     """The same of the baseline alone, where it is that arm which is off by the reference, and the candidate hardly."""
+    of_either: bool = False
+    """The baseline seems off as well, and the lists do not show where the cut-off lies: nobody knows whose it is."""
 
 
 def test_draws(
@@ -115,10 +117,7 @@ def test_draws(
             for one in _of_part(base, candidate, part, temperature, rounding)
         ]
         accused = [one.name for one in of_part if one.p_value < alpha]
-        found += [
-            replace(one, baseline_at=_baseline_at(base, candidate, accused or [one.name], temperature))
-            for one in of_part
-        ]
+        found += [_with_its_arm(one, base, candidate, accused or [one.name], temperature) for one in of_part]
         if number == 0:
             seen = _seen(base, candidate, temperature, rounding, alpha, len(parts))
     if not found:
@@ -166,10 +165,29 @@ def _of_part(base: _Side, candidate: _Side, part: Message, temperature: float, r
         yield Drawn(p_value, name, part, float(difference[at]), times, candidate.tokens)
 
 
+def _with_its_arm(one: Drawn, base: _Side, candidate: _Side, names: Sequence[str], temperature: float) -> Drawn:
+    """The difference with whose it is. Where the lists leave out where a cut-off lies, a sound arm seems to be off as
+    well: only the places at which they do not leave it out tell the arms apart."""
+    if base.sums.cut_shown is None and candidate.sums.cut_shown is None:
+        return replace(one, baseline_at=_baseline_at(base, candidate, names, temperature))
+    shown = [_Side(arm.sums.cut_shown or arm.sums, arm.factor) for arm in (base, candidate)]
+    if min(arm.tokens for arm in shown) < FEWEST:
+        return replace(one, of_either=True)
+    at = _baseline_at(shown[0], shown[1], NAMES, temperature)
+    return replace(one, baseline_at=at, of_either=at is None and not _is_off(shown[1]))
+
+
+def _is_off(arm: _Side) -> bool:
+    """Does any number say that the arm was not drawn as asked?"""
+    return any(
+        bennett(abs(float(arm.means[at])), float(arm.error[at]), float(arm.largest[at])) < BASELINE_OFF
+        for at in range(len(NAMES))
+    )
+
+
 def _baseline_at(base: _Side, candidate: _Side, names: Sequence[str], temperature: float) -> float | None:
     """Times the temperature that the baseline looks like, where it is that arm which is not drawn as asked: which lies
-    farthest off by one of these numbers. Of a cut-off the lists may leave out where it is, which moves both arms by as
-    much: the difference alone may then be largest where a sound arm seems to be off."""
+    farthest off by one of these numbers."""
     numbers = [NAMES.index(name) for name in names]
     own, other = (np.abs(one.means) / np.sqrt(np.maximum(one.error, TINY)) for one in (base, candidate))
     at = max(numbers, key=lambda number: float(max(own[number], other[number])))

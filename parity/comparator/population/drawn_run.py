@@ -97,6 +97,7 @@ def tested(
         draws_seen=seen,
         mixed=mixed,
         baseline_draws_at=_baseline_at(judged, odd),
+        draws_of_either=odd is not None and odd.of_either and odd.p_value < HEAVY * alpha / TESTS,
         temperature=inputs.temperature,
         rounding=rounding,
         noise_shared_by=judged.draws.noise_shared_by or _alike_alone(inputs, judged),

@@ -62,6 +62,7 @@ def run_tests(
     draws_seen: DrawsSeen | None = None,
     mixed: Mixed | None = None,
     baseline_draws_at: float | None = None,
+    draws_of_either: bool = False,
     temperature: float = 1.0,
     rounding: float = 0.0,
     noise_shared_by: tuple[str, ...] = (),
@@ -79,7 +80,7 @@ def run_tests(
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
     drafts: `accepted`, that drafts are accepted more often than at their probability (e-values).
-    baseline_draws_at: as in the statistics; then nothing is tested.
+    baseline_draws_at, draws_of_either: as in the statistics; then nothing is tested.
     noise_shared_by: as in the statistics.
     mixture: `mixed`, that some of the candidate's completions, or all, are drawn otherwise than asked (e-values).
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
@@ -100,7 +101,7 @@ def run_tests(
         "mixture": None if mixed is None else mixed.p_value,
         "drafts": None if accepted is None else accepted.p_value,
     }
-    if baseline_draws_at is not None:  # that the arms differ says nothing of the candidate then
+    if baseline_draws_at is not None or draws_of_either:  # that the arms differ says nothing of the candidate then
         found = {}
     p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
@@ -116,6 +117,7 @@ def run_tests(
         odd_places=() if places is None else places.odd,
         draws_seen=draws_seen,
         baseline_draws_at=baseline_draws_at,
+        draws_of_either=draws_of_either,
         noise_shared_by=noise_shared_by,
     )
 

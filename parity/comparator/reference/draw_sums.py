@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
-from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined
+from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined, shows_cut
 from parity.comparator.statistics import FloatArray, bennett
 from parity.records import TokenIds
 
@@ -54,14 +56,19 @@ class DrawSums(Struct, frozen=True):
     open: float
     """Probability of tokens other than the best, in all."""
     tokens: int
+    cut_shown: DrawSums | None = None
+    """The same of the tokens at whose places the lists show what the cut-off keeps; None: of all."""
 
     @staticmethod
     def of_all(some: Iterable[DrawSums]) -> DrawSums:
         sums, variances, open_, tokens = np.zeros(len(NAMES)), np.zeros(len(NAMES)), 0.0, 0
+        shown, is_known = [], True
         for one in some:
             sums, variances = sums + one.sums, variances + one.variances
             open_, tokens = open_ + one.open, tokens + one.tokens
-        return DrawSums(sums, variances, open_, tokens)
+            shown.append(one.cut_shown or one)
+            is_known &= one.cut_shown is None
+        return DrawSums(sums, variances, open_, tokens, None if is_known else DrawSums.of_all(shown))
 
 
 class AtPlaces(Struct, frozen=True):
@@ -144,15 +151,24 @@ def sums_of(
     result, at_places = [], AtPlaces.none()
     for begin in range(0, len(many), _AT_ONCE):
         part = many[begin : begin + _AT_ONCE]
-        found, spread, room = numbers_of(joined(part), temperature, cut)
+        together = joined(part)
+        found, spread, room = numbers_of(together, temperature, cut)
+        shown = shows_cut(together, temperature, cut)
         ends = np.cumsum([len(one) for one in part])[:-1]
-        split = (np.split(one, ends) for one in (found, spread, room))
-        result += [
-            DrawSums(one.sum(axis=0), other.sum(axis=0), float(free.sum()), len(one))
-            for one, other, free in zip(*split, strict=True)
-        ]
+        split = (np.split(one, ends) for one in (found, spread, room, shown))
+        result += [_summed(*some) for some in zip(*split, strict=True)]
         at_places += AtPlaces.of(np.concatenate(places[begin : begin + _AT_ONCE]), found)
     return result, at_places
+
+
+def _summed(found: FloatArray, spread: FloatArray, room: FloatArray, shown: npt.NDArray[np.bool_]) -> DrawSums:
+    """Of one completion. `shown`: tokens at whose places the cut-off is known."""
+    whole = DrawSums(found.sum(axis=0), spread.sum(axis=0), float(room.sum()), len(found))
+    return (
+        whole
+        if shown.all()
+        else replace(whole, cut_shown=_summed(found[shown], spread[shown], room[shown], shown[shown]))
+    )
 
 
 def times_of(difference: float, spread: float, temperature: float) -> float:

@@ -254,6 +254,18 @@ def surely_kept(listed: FloatArray, least: FloatArray, cut: Cut, slack: float, o
     return _kept(listed, least, cut, slack)[0]
 
 
+def shows_cut(draws: Draws, temperature: float, cut: Cut) -> npt.NDArray[np.bool_]:
+    """Positions at whose lists it is known what the request's cut keeps, however likely the tokens are that they leave
+    out, shape (N,)."""
+    if cut == Cut():
+        return np.ones(len(draws), dtype=np.bool_)
+    listed, least, most = weights_at(draws, temperature)
+    width = listed.shape[1]
+    fewest = surely_kept(listed, least, cut, 0.0, draws.others)
+    kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), width), most, cut), cut)
+    return np.asarray((kept == fewest) & (kept < width))
+
+
 def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, cut: Cut) -> FloatArray:
     """What the cut leaves of the rest's weight, at most."""
     width = listed.shape[1]

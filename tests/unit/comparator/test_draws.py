@@ -22,7 +22,7 @@ from parity.comparator.population.drawn import test_draws as draws_test
 from parity.comparator.population.drawn_run import PROVEN
 from parity.comparator.population.moved import most
 from parity.comparator.reference.draw_sums import FEWEST, NAMES, AtPlaces, DrawSums, numbers_of, sums_of
-from parity.comparator.reference.temperature import Cut, Draws, drawn_from
+from parity.comparator.reference.temperature import Cut, Draws, drawn_from, shows_cut
 from parity.comparator.statistics import bennett, binomial_tail
 from parity.records import Key, TopLogprobs, Verdict
 from parity.records.next_steps import Step
@@ -209,6 +209,41 @@ def test_a_baseline_that_draws_beyond_its_cut_off_does_not_accuse_the_candidate(
     assert result.verdict is Verdict.INCONCLUSIVE
     assert not result.corrupt
     assert Step.SWAP in [one.step for one in result.next_steps]
+
+
+def _listing(trial: Trial, width: int) -> Trial:
+    """Scores of the `width` best and the chosen token."""
+
+    def cut(top: TopLogprobs) -> TopLogprobs:
+        order = np.argsort(-np.nan_to_num(top.values[:, :-1], nan=-np.inf), axis=1)[:, :width]
+        kept = np.concatenate([order, np.full((len(order), 1), top.ids.shape[1] - 1)], axis=1)
+        return TopLogprobs(np.take_along_axis(top.ids, kept, 1), np.take_along_axis(top.values, kept, 1))
+
+    return replace(trial, scores={key: cut(top) for key, top in trial.scores.items()})
+
+
+def test_which_arm_draws_beyond_a_cut_off_is_asked_where_the_lists_show_it() -> None:
+    """Lists of 20 leave out where it lies at many places: by those a sound arm seems to be off, and farther."""
+    trial = Faulty(510, FLAT, first=16, logprobs=5).trial(_fault("top-p", "0.95 for 0.9"), 4)
+    found = judge(VIEWS["scored"](trial)).result
+    assert found.verdict is Verdict.DIVERGED
+    turned = judge(VIEWS[AT_FAULT](trial)).result
+    assert "conclude.baseline_draws" in [one.id for one in turned.reasons]
+    assert not turned.corrupt
+    for view in ("scored", AT_FAULT):
+        short = judge(VIEWS[view](_listing(trial, 5))).result
+        assert "conclude.draws_of_either" in [one.id for one in short.reasons]
+        assert not short.corrupt
+        assert Step.SCORE_TOP in [one.step for one in short.next_steps]
+
+
+def test_a_cut_off_is_shown_where_it_lies_in_the_list() -> None:
+    logs = np.log(np.array([[0.5, 0.3, 0.15], [0.4, 0.2, 0.1]]))
+    lists = Draws(logs, np.array([0.05, 0.3]), np.zeros(2, dtype=np.int64), 5)
+    assert shows_cut(lists, 1.0, Cut(top_p=0.9)).tolist() == [False, False]  # the last one listed may be the last kept
+    assert shows_cut(lists, 1.0, Cut(top_p=0.7)).tolist() == [True, False]
+    assert shows_cut(lists, 1.0, Cut(top_k=2)).tolist() == [True, True]
+    assert shows_cut(lists, 0.8, Cut()).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("requests", [16, 64])
