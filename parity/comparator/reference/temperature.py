@@ -263,7 +263,7 @@ def shows_cut(draws: Draws, temperature: float, cut: Cut) -> npt.NDArray[np.bool
     width = listed.shape[1]
     fewest = surely_kept(listed, least, cut, 0.0, draws.others)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), width), most, cut), cut)
-    return np.asarray((kept == fewest) & (kept < width))
+    return np.asarray((kept == fewest) & (_of_rest(listed, kept, most, cut) == 0))
 
 
 def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, cut: Cut) -> FloatArray:

@@ -243,6 +243,8 @@ def test_a_cut_off_is_shown_where_it_lies_in_the_list() -> None:
     assert shows_cut(lists, 1.0, Cut(top_p=0.9)).tolist() == [False, False]  # the last one listed may be the last kept
     assert shows_cut(lists, 1.0, Cut(top_p=0.7)).tolist() == [True, False]
     assert shows_cut(lists, 1.0, Cut(top_k=2)).tolist() == [True, True]
+    assert shows_cut(lists, 1.0, Cut(top_k=3)).tolist() == [True, True]  # just behind the list
+    assert shows_cut(lists, 1.0, Cut(top_k=4)).tolist() == [False, False]
     assert shows_cut(lists, 0.8, Cut()).tolist() == [True, True]
 
 
