@@ -340,7 +340,7 @@ def _words(step: NextStep, arm: ArmView) -> Message:
     if step.step in (Step.SCORE, Step.SCORE_TOP, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS):
         return message(
             "next.words.score",
-            "an engine must score these completions, and the captures are not where they were: run it again with "
-            "--score all",
+            "an engine must score these completions, and their captures cannot be replayed (they were moved, or lie in "
+            "shards): run it again with --score all",
         )
     return message("next.words.again", "capture the arms again, all in one `parity run`")
