@@ -6,6 +6,7 @@ their names. The capture is that of one file in which their completions and scor
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final, NoReturn
 from zlib import crc32
@@ -122,7 +123,9 @@ def _as_listed(path: Place, index: Index, there: list[str]) -> list[Place]:
                     count=len(listed),
                     index=INDEX,
                 ),
-                hint=message("capture.move_shard", "move it elsewhere: `mv {path} ..`", path=str(path / name)),
+                hint=message(
+                    "capture.move_shard", "move it elsewhere: `mv {path} ..`", path=shlex.quote(str(path / name))
+                ),
             )
     for one in index.shards:
         size, digest = look(path / one.name)

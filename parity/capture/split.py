@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +104,9 @@ def _split(path: Path, folder: Path, size: int) -> list[str]:
 
 def _not_whole(path: Path) -> NoReturn:
     said = message("capture.not_whole", "it is no whole capture")
-    hint = message("capture.check_whole", "see what is wrong: `parity capture check {path}`", path=str(path))
+    hint = message(
+        "capture.check_whole", "see what is wrong: `parity capture check {path}`", path=shlex.quote(str(path))
+    )
     raise CaptureError(str(path), None, said, hint=hint)
 
 
@@ -111,7 +114,9 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any], bytes]]:
     """Kind, record and line of each. Raises CaptureError."""
 
     def fail(line: int | None, what: Message) -> NoReturn:
-        hint = message("capture.check_whole", "see what is wrong: `parity capture check {path}`", path=str(path))
+        hint = message(
+            "capture.check_whole", "see what is wrong: `parity capture check {path}`", path=shlex.quote(str(path))
+        )
         raise CaptureError(str(path), line, what, hint=hint)
 
     for number, _, raw in Lines(path, fail):

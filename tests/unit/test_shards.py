@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -175,6 +176,14 @@ def test_what_is_wrong_is_said(folder: Path, damage: Callable[[Path], None], sai
     assert said in str(plain.value)
     assert plain.value.hint is not None
     assert hint in render(plain.value.hint)
+
+
+def test_a_name_from_a_far_host_stays_one_word_of_the_command(folder: Path) -> None:
+    (folder / "x; rm -rf q.jsonl").write_text("")
+    with pytest.raises(ParityError) as wrong:
+        read_capture(folder)
+    command = str(wrong.value.hint).split("`")[1]
+    assert shlex.split(command) == ["mv", str(folder / "x; rm -rf q.jsonl"), ".."]
 
 
 def test_a_completion_in_two_shards_names_both(folder: Path) -> None:

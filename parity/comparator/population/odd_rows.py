@@ -66,7 +66,7 @@ LEAST_RATIO = 1.25
 
 FREEDOM = 6
 """Of Student's t. Rows of clean arms lie more than 3 standard errors off in 3 of 1,000 (12 here), above 4 none of
-6,400; of the embedded checkpoint's 800, three more than 4."""
+6,400; of the embedded checkpoint's 800, two."""
 
 GUESS = 0.5
 """Rows that the guess counts as."""
