@@ -263,6 +263,22 @@ class OddRows(_Numbers, frozen=True, kw_only=True):
     """The chance of as many among clean arms whose rows lie apart by chance."""
 
 
+class NoisyPart(_Numbers, frozen=True, kw_only=True):
+    """A part of the tokens in which the candidate is noisier than the baseline, by more than in the rest."""
+
+    by: str
+    """What cuts it off: "place" (output tokens before), "context" (those of the prompt as well), "prompt" (tokens
+    of the prompt), "round" or "sample"."""
+    bound: int
+    """Where it begins; which round or sample it is."""
+    tokens: int
+    completions: int
+    ratio: float
+    """Of the arms' logit noise there."""
+    ratio_elsewhere: float
+    p_value: float
+
+
 class RowsSeen(_Numbers, frozen=True, kw_only=True):
     """So many completions whose logits are `times` as noisy as usual would have kept the run from a PASS."""
 
@@ -289,6 +305,7 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     the completions."""
     spots: NoisySpots | None = None
     odd_rows: OddRows | None = None
+    noisy_part: NoisyPart | None = None
     rows_seen: tuple[RowsSeen, ...] = ()
     scale_ratio: float | None = None
     """Of the arms' logit noise."""

@@ -45,6 +45,8 @@ class Step(StrEnum):
     """The same without the sampling parameters `names`."""
     DONORS = "donors"
     """The baseline's engine scores unlikely drawn completions after the prompts of other requests."""
+    TOKENIZER = "tokenizer"
+    """What was captured is compared again, with the checkpoint's tokenizer."""
     CALIBRATE = "calibrate"
     """The tolerance is measured: the baseline scores its own completions."""
 

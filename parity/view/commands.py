@@ -290,6 +290,13 @@ def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, words)
 
 
+def _tokenizer(here: Here, step: NextStep, arm: ArmView) -> NextCommand:
+    what = message(
+        "next.tokenizer", "add --model DIRECTORY, the checkpoint: its tokenizer says which tokens were forbidden"
+    )
+    return NextCommand(step, (arm.name,), what)
+
+
 _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand | None]]] = {
     Step.SCORE: _score,
     Step.SCORE_TOP: _score_top,
@@ -305,6 +312,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.LONGER: _longer,
     Step.FEWER_BLOCKS: _fewer_blocks,
     Step.UNSHAPED: _unshaped,
+    Step.TOKENIZER: _tokenizer,
     Step.CALIBRATE: _calibrate,
 }
 

@@ -12,7 +12,7 @@ from parity.comparator.population.numerics import ROUNDING
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
-from parity.comparator.stats import Drift, NoiseFloor, Numerics, OddRows, OverRounds, SamplingStats
+from parity.comparator.stats import Drift, NoiseFloor, NoisyPart, Numerics, OddRows, OverRounds, SamplingStats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -220,6 +220,8 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         return _baseline_off(found)
     if found is not None and said is None and found.odd_rows is not None:
         return _odd_rows(found.odd_rows, other_kernels=bool(found.other_kernels))
+    if found is not None and said is None and found.noisy_part is not None:
+        return _noisy_part(found.noisy_part, other_kernels=bool(found.other_kernels))
     if found is None or said is None:
         return Remarks()
     if said.severity is Severity.CORRUPT:
@@ -260,6 +262,32 @@ def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:
         p_value=found.p_value,
     )
     return Remarks(limits=(odd,)) if other_kernels else reason(odd, NextStep(Step.ROUNDS, odd.id, number=4))
+
+
+def _noisy_part(found: NoisyPart, *, other_kernels: bool) -> Remarks:
+    noisy = message(
+        "conclude.noisy_part",
+        "{part} the candidate's logits are {ratio:.1f} times as noisy as the baseline's, in all the rest "
+        "{elsewhere:.1f} times ({tokens} tokens of {completions} completions, p = {p_value:.1g}): numbers that "
+        "are wrong there leave that, and so does another kernel that an engine takes there",
+        part=_part(found),
+        ratio=found.ratio,
+        elsewhere=found.ratio_elsewhere,
+        tokens=found.tokens,
+        completions=found.completions,
+        p_value=found.p_value,
+    )
+    return Remarks(limits=(noisy,)) if other_kernels else reason(noisy, NextStep(Step.LONGER, noisy.id, number=4))
+
+
+def _part(found: NoisyPart) -> Message:
+    return {
+        "place": message("conclude.from_place", "after {count} output tokens", count=found.bound),
+        "context": message("conclude.from_context", "after {count} tokens of prompt and output", count=found.bound),
+        "prompt": message("conclude.from_prompt", "after prompts of {count} tokens and more", count=found.bound),
+        "round": message("conclude.in_round", "in round {number}", number=found.bound),
+        "sample": message("conclude.in_sample", "in sample {number}", number=found.bound),
+    }[found.by]
 
 
 def _baseline_off(found: Numerics) -> Remarks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def shaped(pairs: Pairs, judged: Judged, references: References) -> Remarks:
         "tokens that were the best even so are judged",
         parameters=names,
     )
-    return reason(said, NextStep(Step.UNSHAPED, said.id, names=names))
+    return reason(said, *_unshaped(said, names, judged))
 
 
 def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
@@ -220,9 +221,20 @@ def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References,
         suspects=_suspicion(judged),
     )
     open_ = of_class(judged.classes, "unjudged")
-    rules = _without_rules(said, open_, pairs, references)
+    rules = _without_rules(said, judged, open_, pairs, references)
     if not rules and (listed := _listed(arm, open_, pairs, references)):
         return _nothing_allowed_listed(left, listed, judged)
+    if rules and references.lookup:
+        hidden = message(
+            "conclude.unjudged_by_rules",
+            "{count} completion differs where the request changed the logits, and the scores do not say whether that "
+            "is noise{suspects}",
+            plural="{count} completions differ where their requests changed the logits, and the scores do not say "
+            "whether that is noise{suspects}",
+            count=left,
+            suspects=_suspicion(judged),
+        )
+        return reason(hidden, *(replace(one, settles=hidden.id) for one in rules))
     return reason(said, *rules, Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
 
 
@@ -286,7 +298,7 @@ def limited(pairs: Pairs, completions: int, tokens: int, judged: Judged, referen
             tokens=_tokens_of(tokens, completions),
         )
         short = [NextStep(Step.SCORE_TOP, said.id, LONGER_LISTS)] if references.lookup.chosen_alone else []
-        short += _without_rules(said, judged.limited, pairs, references)
+        short += _without_rules(said, judged, judged.limited, pairs, references)
         return reason(said, *short, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     return note(
         message(
@@ -301,12 +313,20 @@ def limited(pairs: Pairs, completions: int, tokens: int, judged: Judged, referen
     )
 
 
-def _without_rules(said: Message, keys: Container[Key], pairs: Pairs, references: References) -> list[NextStep]:
+def _without_rules(
+    said: Message, judged: Judged, keys: Container[Key], pairs: Pairs, references: References
+) -> list[NextStep]:
     """What settles it where all these completions were chosen from logits that no score shows: more scores do not."""
     left = [row for row, key in enumerate(pairs.keys) if key in keys]
     if not left or not all(references.lookup.shaping(pairs.candidate[row]).unknown for row in left):
         return []
-    return [NextStep(Step.UNSHAPED, said.id, names=references.lookup.shaped_by)]
+    return _unshaped(said, references.lookup.shaped_by, judged)
+
+
+def _unshaped(said: Message, names: tuple[str, ...], judged: Judged) -> list[NextStep]:
+    """Where unread words are all that hides the logits, a tokenizer reads them; else it takes a run without."""
+    read = [NextStep(Step.TOKENIZER, said.id)] if names == ("bad_words",) and judged.broken.unread_words else []
+    return [*read, NextStep(Step.UNSHAPED, said.id, names=names)]
 
 
 def _tokens_of(tokens: int, completions: int) -> Message:

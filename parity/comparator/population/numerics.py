@@ -22,6 +22,7 @@ from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
 from parity.comparator.population.leaning import first_of_contexts, leanings
 from parity.comparator.population.odd_rows import odd_rows, rows_seen
+from parity.comparator.population.parts import noisy_part
 from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
@@ -37,7 +38,7 @@ from parity.comparator.population.spots import spots
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
-from parity.comparator.stats import Drift, NoisySpots, Numerics, OddRows
+from parity.comparator.stats import Drift, NoisySpots, Numerics
 from parity.records import Key
 
 Bools = npt.NDArray[np.bool_]
@@ -102,6 +103,8 @@ def measure_numerics(
     baseline, candidate = arms = _comparable(recorded, residuals)
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
+    firsts = np.concatenate([[True], residuals.row[1:] != residuals.row[:-1]])
+    named = [keys[row] for row in residuals.row[firsts].tolist()] if keys else []
     new = first_of_contexts(residuals)
     leans = leanings(residuals, baseline, candidate, completion, new)
     where = spots(residuals, baseline, candidate, completion, step)
@@ -143,7 +146,8 @@ def measure_numerics(
         leaning={name: one.size for name, one in leans.items()},
         baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
-        odd_rows=_odd_rows(residuals, arms, completion, new, step, alpha, keys) if residuals.by_scores else None,
+        odd_rows=odd_rows(arms, completion, residuals.place, new, step, alpha, named) if residuals.by_scores else None,
+        noisy_part=noisy_part(residuals, arms, completion, new, step, alpha, named) if residuals.by_scores else None,
         rows_seen=rows_seen(arms, completion, new, step, alpha) if residuals.by_scores else (),
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
@@ -171,20 +175,6 @@ def _shift(arms: Arms, completion: Groups, new: Bools, alpha: float) -> float:
         return found
     baseline, candidate = (one.where(new) for one in arms)
     return max(found, shift(baseline, candidate, Groups(numbered(completion.of[new]))))
-
-
-def _odd_rows(
-    residuals: PairedResiduals,
-    arms: Arms,
-    completion: Groups,
-    new: Bools,
-    step: float,
-    alpha: float,
-    keys: Sequence[Key],
-) -> OddRows | None:
-    """`keys`: of the pairs that the residuals are of; none where nobody asks for names."""
-    rows = residuals.row[np.concatenate([[True], residuals.row[1:] != residuals.row[:-1]])]
-    return odd_rows(arms, completion, residuals.place, new, step, alpha, [keys[row] for row in rows] if keys else ())
 
 
 TWO_SIDED = ("shift", "ids", "places")

@@ -41,15 +41,20 @@ def rivals_where_parted(
     pairs: Pairs, reference: Reference, arm: str, *, left_out: Callable[[Completion], bool]
 ) -> dict[Key, Rival]:
     """Of the pairs that part at a token of both; `arm`: the candidate's name, `left_out`: of which of the baseline's
-    completions nothing is asked."""
-    places, found = [], {}
+    completions nothing is asked. Where both were chosen from logits that no score shows, only a rival that is the best
+    even so is one."""
+    places, found, unknown = [], {}, set()
     for b, one in _places(pairs, reference, arm, left_out):
-        penalised = reference.shaping(b).penalised(b)
+        shaping = reference.shaping(b)
+        if shaping.unknown:
+            unknown.add(one.key)
+        penalised = shaping.penalised(b)
         if penalised is None:
             places.append(one)
         elif gap := gap_instead(one.top, one.at, one.token, b.token_ids[: one.at], penalised, own=one.chosen):
             found[one.key] = Rival(*gap)
-    return found | gaps_of_rivals(places)
+    found |= gaps_of_rivals(places)
+    return {key: rival for key, rival in found.items() if not rival.gap or key not in unknown} if unknown else found
 
 
 def _places(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect.forbidden import MOST_NAMED
 from parity.comparator.inputs.said import first_match
-from parity.records import Completion, Key, Kind, Verdict
+from parity.records import Completion, Key, Kind, TopLogprobs, Verdict
+from parity.records.next_steps import Step
 
 LIMIT = 40
 FULL_STOP = 256 + ord(".")
@@ -305,3 +306,16 @@ def test_texts_are_held_to_their_tokens_where_the_baseline_has_none() -> None:
     made = [completion(one, name, text=text) for name, one, text in zip(names, said, shown, strict=True)]
     found = compare(base, capture("cpu/mtp", *made), None, WITH).corrupt
     assert [(one.request, one.kind) for one in found] == [("p3", Kind.TEXT_MISMATCH)]
+
+
+def test_without_a_tokenizer_forbidden_words_excuse_the_baselines_token() -> None:
+    """The token that the scores call best may be the forbidden one, in either arm."""
+    sides = [cut(ids("abcdefgh"), **BAD), cut(ids("abcdXfgh"), **BAD)]
+    tops = [[[token, -0.1]] for token in sides[1].token_ids.tolist()]
+    tops[4] = [[ids("X")[0], -2.0], [ids("x")[0], -0.1], [ids("e")[0], -2.1]]
+    found = scores("cpu/mtp", p0=TopLogprobs.from_json(tops))
+    result = compare(*(capture(arm, one) for arm, one in zip(("cpu/base", "cpu/mtp"), sides, strict=True)), found)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {one.id for one in result.reasons} >= {"conclude.unjudged_by_rules", "conclude.unread_words"}
+    assert "conclude.baseline_rejected" not in {one.id for one in result.reasons}
+    assert result.next_steps[0].step is Step.TOKENIZER

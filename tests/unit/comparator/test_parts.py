@@ -1,0 +1,145 @@
+"""Noise that is larger in one part of the tokens: from some place on, after long prompts, in one round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import BASE, FLAT, Broken, World, speculating
+
+from parity.comparator import Comparison, compare
+from parity.comparator.population.leaning import first_of_contexts
+from parity.comparator.population.parts import LEAST_COMPLETIONS, noisy_part
+from parity.comparator.population.residual_tests import LEAST_FACTOR, Arm, Groups
+from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.stats import NoisyPart, Numerics
+from parity.records import Key, Verdict
+from parity.records.next_steps import Step
+
+ALPHA = 0.001
+UNIT = 1 / 16
+ROWS, TOKENS = 48, 96
+
+
+class Run:
+    """Two clean arms: residuals of 0.01 nats, with tails; a third of the completions in each of three rounds."""
+
+    def __init__(self, seed: int, *, loops: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.row, self.place = np.repeat(np.arange(ROWS), TOKENS), np.tile(np.arange(TOKENS), ROWS)
+        self.prompt = np.repeat(self.rng.integers(4, 40, ROWS), TOKENS)
+        self.sides = [0.01 * self.rng.standard_t(5, ROWS * TOKENS) for _ in range(2)]
+        self.tokens = self.rng.integers(0, 10**6, ROWS * TOKENS)
+        self.keys = [Key(f"r{one // 3}", one % 3, 0) for one in range(ROWS)]
+        if loops:  # from token 24 on the same token, with one residual
+            for one in (self.tokens, *self.sides):
+                by_row = one.reshape(ROWS, TOKENS)
+                by_row[:, 24:] = by_row[:, 24:25]
+
+    def found(self, times: float = 1.0, inside: np.ndarray | None = None, everywhere: float = 1.0) -> NoisyPart | None:
+        """`times` the noise at the candidate's tokens that are `inside`."""
+        other = self.sides[1] * np.where(np.zeros(len(self.row), bool) if inside is None else inside, times, 1.0)
+        other = other * everywhere
+        score = np.full(len(self.row), -1.0)
+        residuals = PairedResiduals(
+            self.sides[0], other, score, score, self.row, self.place, self.prompt + self.place, self.tokens,
+            self.tokens, by_scores=True,
+        )  # fmt: skip
+        arms = Arm.of(self.sides[0], score, UNIT), Arm.of(other, score, UNIT)
+        new = first_of_contexts(residuals)
+        return noisy_part(residuals, arms, Groups(self.row), new, UNIT, ALPHA, self.keys)
+
+
+def test_it_is_named_by_where_it_begins() -> None:
+    run = Run(1)
+    rounds = np.array([key.round for key in run.keys])[run.row]
+    for by, bound, inside in (
+        ("place", 64, run.place >= 64),
+        ("prompt", 24, run.prompt >= 24),
+        ("context", 64, run.prompt + run.place >= 64),
+        ("round", 2, rounds == 2),
+    ):
+        found = run.found(2.5, inside)
+        assert found is not None, by
+        assert (found.by, found.bound) == (by, bound)
+        assert 0.85 * inside.sum() < found.tokens <= inside.sum()  # some contexts are taken for others' by their hash
+        assert found.ratio == pytest.approx(2.5, rel=0.2)
+        assert found.ratio_elsewhere == pytest.approx(1.0, abs=0.1)
+
+
+def test_samples_are_parts_as_rounds_are() -> None:
+    run = Run(2)
+    run.keys = [Key(one.request, 0, one.round) for one in run.keys]
+    found = run.found(2.5, np.array([key.sample for key in run.keys])[run.row] == 1)
+    assert found is not None
+    assert (found.by, found.bound) == ("sample", 1)
+
+
+def test_clean_arms_have_none_whatever_their_noise() -> None:
+    assert not any(Run(seed).found() for seed in range(100))
+    assert not any(Run(seed).found(everywhere=1.6) for seed in range(50))
+
+
+def test_noise_that_is_larger_at_some_places_in_both_arms_is_none() -> None:
+    run = Run(3)
+    late = run.place >= 48
+    run.sides = [np.where(late, 3.0, 1.0) * one for one in run.sides]
+    assert run.found() is None
+
+
+def test_loops_are_one_chance() -> None:
+    late = Run(4).place >= 24
+    assert all(Run(seed, loops=True).found(4.0, late & (Run(seed).row == 3)) is None for seed in range(10))
+
+
+def test_what_arms_of_one_engine_may_differ_by_is_none() -> None:
+    """However many tokens show it."""
+    run = Run(5)
+    late = run.place >= 48
+    run.sides = [0.01 * np.sign(one) for one in run.sides]
+    assert run.found(0.95 * LEAST_FACTOR, late) is None
+    assert run.found(1.15 * LEAST_FACTOR, late) is not None
+
+
+def test_few_completions_are_a_matter_of_rows() -> None:
+    run = Run(6)
+    longest = np.sort(np.unique(run.prompt))[-(LEAST_COMPLETIONS // 4)]
+    few = run.prompt >= longest
+    assert len(np.unique(run.row[few])) < LEAST_COMPLETIONS
+    run.prompt = np.where(few, 200, 8)
+    run.keys = []
+    assert run.found(6.0, few) is None
+
+
+# ------------------------------------------------------------------ the verdict
+
+
+def late(broken: Broken, **header: str) -> Comparison:
+    world = World(303, FLAT)
+    asked = world.requests(64)
+    arm = replace(speculating(2), broken=broken)
+    base, other = (world.run(asked, one, max_tokens=160, ignore_eos=True).capture for one in (BASE, arm))
+    scores = world.score(base, other)
+    return compare(base, replace(other, header=replace(other.header, **header)), scores)
+
+
+LEANING = Broken(bias=0.05, biased=256, start=120)
+
+
+def test_wrong_numbers_late_in_completions_are_no_pass() -> None:
+    result = late(LEANING)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert isinstance(result.stats.numerics, Numerics)
+    assert not result.stats.numerics.failed
+    found = result.stats.numerics.noisy_part
+    assert found is not None
+    assert found.ratio > 1.5 * found.ratio_elsewhere
+    assert next(one.id for one in result.reasons) == "conclude.noisy_part"
+    assert [one.step for one in result.next_steps] == [Step.LONGER]
+
+
+def test_other_kernels_leave_it_a_limit() -> None:
+    result = late(LEANING, backend="cpu")
+    assert result.verdict is Verdict.PASS
+    assert "conclude.noisy_part" in {one.id for one in result.reasons}
