@@ -223,7 +223,7 @@ def text_alone(pair: Pair, change: Callable[[str], str] = str, *, adds_eos: bool
     def made(one: Completion) -> Completion:
         text = change(one.text or "")
         ids = tokenizer().encode(text, add_special_tokens=False).ids
-        ids += [EOS] if adds_eos and one.finish_reason == "stop" else []
+        ids += [EOS] if adds_eos and one.finish_reason == "stop" and ids[-1:] != [EOS] else []
         return replace(one, text=text, token_ids=np.array(ids, dtype=np.int64), logprobs=None)
 
     pair = candidate_rows(pair, made, token_source="retokenised", prompt_source="plan")

@@ -91,7 +91,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + of_the_run.numerics(stats.numerics or None, run.findings, run.untested)
         + of_the_run.changed(stats.over_rounds or {})
         + found.lacking
-        + reasons.nothing_compared(pairs)
+        + reasons.nothing_compared(inputs, pairs)
         + reasons.cut_off(inputs, pairs)
         + reasons.ends_unseen(inputs, pairs)
         + reasons.shaped(pairs, judged, references)

@@ -53,8 +53,10 @@ def different_questions(differences: Sequence[Message]) -> Remarks:
     return plans.as_remarks(differences)
 
 
-def nothing_compared(pairs: Pairs) -> Remarks:
+def nothing_compared(inputs: Inputs, pairs: Pairs) -> Remarks:
     """Captures without a completion, or without a token, in common."""
+    if not pairs.keys and inputs.remarks.reasons and inputs.given[0].in_common_with(inputs.given[1]):
+        return Remarks()  # it is said why those that both have were left out
     if not pairs.keys:
         return reason(
             message("conclude.no_pairs", "no completion is in both captures: nothing was compared"),

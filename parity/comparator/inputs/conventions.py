@@ -106,13 +106,13 @@ def _without_logprobs(arm: Capture) -> Capture:
 
 
 def says_nothing(arm: Capture) -> bool:
-    """Does every token of the arm, as far as looked at, have logprob 0 where others are listed?"""
+    """Does every token of the arm, as far as looked at, have logprob 0?"""
     tokens = 0
     for one in _first(arm, _LOOKED_AT) if arm.has_logprobs else ():
         top = one.logprobs
         if top is None:
             continue
-        if len(top) != len(one.token_ids) or top.ids.shape[1] < 2:
+        if len(top) != len(one.token_ids) or not top.ids.shape[1]:
             return False
         chosen = top.values[top.ids == one.token_ids[:, None]]
         if len(chosen) < len(one.token_ids) or not bool((chosen >= -1e-6).all()):

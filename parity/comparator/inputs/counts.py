@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from parity.comparator.inputs.finish_reasons import as_openai, limit_of
+from parity.comparator.inputs.finish_reasons import as_openai, limit_of, with_both_names
 from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
@@ -67,15 +67,15 @@ def counted(capture: Capture) -> Counts:
     """The usage of all answers of an arm against their tokens; nothing where these were made from the text."""
     if text_alone(capture.header):
         return Counts()
-    if all(_all(answer) == _said(answer[0]) for answer in _answers(capture)):
+    if all(_all(answer) == said_tokens(answer[0]) for answer in _answers(capture)):
         return Counts()
-    capture, _ = as_openai(capture)  # what stopped is to be known by one name
+    capture, _ = with_both_names(as_openai(capture)[0])  # what stopped is to be known by one name
     every = _answers(capture)
     known = ways(capture)
     name, fitting = max(((name, _fitting(way, every)) for name, way in known.items()), key=lambda item: item[1])
     streamed = is_streamed(capture.header)
     if len(every) < FEW or fitting * 2 < len(every):
-        offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in every}
+        offsets = {(said_tokens(answer[0]) or 0) - _all(answer) for answer in every}
         if len(every) >= FEW and len(offsets) == 1 and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
         if len(every) >= FEW and not streamed:
@@ -94,21 +94,21 @@ def _answers(capture: Capture) -> list[list[Completion]]:
     """Those that say how many tokens they have, sample by sample."""
     answers: dict[tuple[str, int], list[Completion]] = {}
     for one in capture.answers:
-        if _said(one) is not None and not one.aborted:
+        if said_tokens(one) is not None and not one.aborted:
             answers.setdefault((one.key.request, one.key.round), []).append(one)
     return list(answers.values())
 
 
 def _fitting(way: Way, answers: Iterable[Answer]) -> int:
     """Answers whose usage is counted in this way."""
-    return sum(way(answer) == _said(answer[0]) for answer in answers)
+    return sum(way(answer) == said_tokens(answer[0]) for answer in answers)
 
 
 def _wrong(answers: Iterable[Answer], way: Way, *, streamed: bool) -> dict[Key, Message]:
     return {
-        one.key: _contradiction(_all(answer), _said(answer[0]), streamed=streamed)
+        one.key: _contradiction(_all(answer), said_tokens(answer[0]), streamed=streamed)
         for answer in answers
-        if way(answer) != _said(answer[0])
+        if way(answer) != said_tokens(answer[0])
         for one in answer
     }
 
@@ -126,7 +126,8 @@ def _contradiction(found: int, said: int | None, *, streamed: bool) -> Message:
     )
 
 
-def _said(one: Completion) -> int | None:
+def said_tokens(one: Completion) -> int | None:
+    """What the usage of its answer says that was generated."""
     value = object_of((one.server or {}).get("usage")).get("completion_tokens")
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -83,9 +83,8 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
         }
         arm = arm.but(changed)
     arm = _without_names_of_ends(arm)
-    arm, unknown = _without_unknown(arm)
-    arm, notes = _one_for_all(arm)
-    return arm, Remarks(notes=unknown + notes)
+    arm, notes = _without_unknown(arm)
+    return arm, Remarks(notes=notes)
 
 
 def _without_names_of_ends(arm: Capture) -> Capture:
@@ -124,14 +123,15 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     return arm, (note,)
 
 
-def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
+def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
     """An arm that has one name for every end: "stop" at the last token allowed, without a stop token, is "length", and
-    "length" at an earlier stop token is "stop". An engine that parity itself ran says what it means."""
+    "length" at an earlier stop token is "stop". An engine that parity itself ran says what it means. The arm's outputs
+    are without their prompts."""
     if text_alone(arm.header) or not by_others(arm.header):
-        return arm, ()
+        return arm, Remarks()
     ends = list(terminators(arm.header))
     if "stop" not in arm.finish_reasons and not len(arm.tokens.places_of(ends)):
-        return arm, ()
+        return arm, Remarks()
     for only, meant, said in (("stop", "length", NEVER_LENGTH), ("length", "stop", NEVER_STOP)):
         if meant in arm.finish_reasons:
             continue
@@ -144,10 +144,13 @@ def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
             and (len(one.token_ids) == limit) == (meant == "length")
             and bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
         }
+        if only == "stop":
+            early = [one for one in arm if one.finish_reason == only and one.stop_reason is None]
+            others |= {one.key: replace(one, finish_reason=meant) for one in _filling(arm, early)[0]}
         if len(others) >= (1 if served(arm.header) else FEW):
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
-            return arm.but(others), (note,)
-    return arm, ()
+            return arm.but(others), Remarks(notes=(note,))
+    return arm, Remarks()
 
 
 NEVER_LENGTH: Final = message(
@@ -187,7 +190,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     known: Any = arm.header.engine.get("max_model_len")
     if known is not None or not by_others(arm.header):
         return Filled(arm, other, scores)
-    filled, context = _filling(arm)
+    filled, context = _filling(arm, [one for one in arm if one.finish_reason in ("length", None)])
     if not filled:
         return Filled(arm, other, scores)
     said = message(
@@ -211,19 +214,17 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, note(said))
 
 
-def _filling(arm: Capture) -> tuple[list[Completion], int]:
-    """The completions that filled the context, and how long that is; none where the arm's answers do not show it."""
+def _filling(arm: Capture, ended: Sequence[Completion]) -> tuple[list[Completion], int]:
+    """Those of the `ended` that filled the context, and how long that is; none where the arm's answers do not show
+    it."""
     limit: Any = arm.header.sampling.get("max_tokens")
     ends = terminators(arm.header)
-    if not {"length", None} & arm.finish_reasons or (
-        isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all())
-    ):
+    if not ended or (isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all())):
         return [], 0
     early = [
         one
-        for one in arm
-        if one.finish_reason in ("length", None)
-        and not one.aborted
+        for one in ended
+        if not one.aborted
         and int(one.token_ids[-1] if len(one.token_ids) else -1) not in ends
         and (limit := limit_of(arm, one)) is not None
         and len(one.token_ids) < limit

@@ -12,7 +12,7 @@ from parity.comparator.inputs.bad_words import without_bad_words
 from parity.comparator.inputs.conventions import same_habits
 from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
-from parity.comparator.inputs.finish_reasons import as_openai, with_context
+from parity.comparator.inputs.finish_reasons import as_openai, with_both_names, with_context
 from parity.comparator.inputs.own_lists import as_natural_logs, natural_scores
 from parity.comparator.inputs.padding import without_padding
 from parity.comparator.inputs.prompts import as_asked
@@ -119,7 +119,9 @@ def normalise(
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
     asked = as_asked(baseline, candidate)
-    baseline, candidate, texts = as_written(asked.baseline, asked.candidate, detokenize)
+    baseline, names_of_baseline = with_both_names(asked.baseline)
+    candidate, names_of_candidate = with_both_names(asked.candidate)
+    baseline, candidate, texts = as_written(baseline, candidate, detokenize)
     given = baseline, candidate
     known, kinds = natural_scores(baseline, candidate, scores, asked.echoed)
     baseline, candidate, lists = as_natural_logs(baseline, candidate, known)
@@ -132,6 +134,7 @@ def normalise(
         same.baseline, same.candidate, same.scores, tokenizers.read_words
     )
     habits = padding_of_baseline + padding_of_candidate + ends_of_baseline + ends_of_candidate + asked.remarks + texts
+    habits += names_of_baseline + names_of_candidate
     habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
     other_plans = plans.differences(baseline, candidate, questions.parameters)

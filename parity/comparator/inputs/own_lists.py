@@ -188,7 +188,38 @@ def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Ca
             temperature=1 / scale,
         )
         return _without_lists(candidate), _habit(candidate, what)
+    if served(candidate.header) and scale is None and _surer_throughout(baseline, candidate, scores):
+        what = message(
+            "inputs.as_other_temperature",
+            "its logprobs differ from the reference's to one side throughout, as those of another temperature do: left "
+            "out",
+        )
+        return _without_lists(candidate), _habit(candidate, what)
     return candidate, Remarks()
+
+
+def _surer_throughout(baseline: Capture, candidate: Capture, scores: Scores) -> bool:
+    """Where lists hold the chosen tokens alone: is each that has more than half of the probability farther from even
+    odds than the reference has it, or each nearer? A temperature does that. Noise goes both ways."""
+    for pairs in (_beside_arm(candidate, baseline) if baseline.has_logprobs else (), _beside_scores(candidate, scores)):
+        odds = [(np.empty(0), np.empty(0))]
+        for tokens, mine_top, other_top in islice(pairs, _LOOKED_AT):
+            mine, theirs = (_of_two(top, len(tokens), tokens)[0] for top in (mine_top, other_top))
+            known = (theirs > AROUND_EVEN[0]) & (theirs < AROUND_EVEN[1]) & (mine < 0) & np.isfinite(mine)
+            odds.append((_log_odds(mine[known]), _log_odds(theirs[known])))
+        mine, theirs = (np.concatenate(side) for side in zip(*odds, strict=True))
+        if len(theirs) >= TOKENS:
+            up = float((mine > theirs).mean())
+            return max(up, 1 - up) >= LIKE_IT and abs(float(np.median(mine / theirs)) - 1) > OTHER_TEMPERATURE
+    return False
+
+
+AROUND_EVEN = (float(np.log(0.55)), float(np.log(0.95)))
+"""Nats: logprobs of tokens that are the best, and not so sure that rounding hides by how much."""
+
+
+def _log_odds(logprobs: FloatArray) -> FloatArray:
+    return np.asarray(logprobs - np.log(-np.expm1(logprobs)))
 
 
 CLOSE = 0.03

@@ -180,7 +180,7 @@ def _without_padding(both: Prompts) -> Prompts:
 def _from(one: Completion, size: int) -> Completion:
     """The completion without its first `size` tokens; its text stays, and is known to begin with the prompt."""
     lists = one.logprobs
-    if lists is not None and len(lists) == len(one.token_ids):
+    if lists is not None and len(lists) in (len(one.token_ids), len(one.token_ids) + 1):  # with that of an end
         lists = lists.part(size)
     return replace(one, token_ids=one.token_ids[size:], logprobs=lists)
 

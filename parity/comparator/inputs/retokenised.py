@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.counts import said_tokens
 from parity.comparator.inputs.finish_reasons import FEW
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
@@ -39,6 +40,8 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     if not any(sides):
         return Aligned(baseline, candidate, dict(scores))
     target, source = (candidate, baseline) if sides[1] else (baseline, candidate)
+    if _is_silent(target):
+        return Aligned(replace(baseline, completions={}), replace(candidate, completions={}), {}, _silence(target))
     made = dict(scores)
     changed: dict[Key, Completion] = {}
     read = _with_texts(source, detokenize)
@@ -100,6 +103,30 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
         )
     pair = (source, target) if sides[1] else (target, source)
     return Aligned(*pair, made, Remarks(reasons=reasons))
+
+
+def _is_silent(arm: Capture) -> bool:
+    """Is every text empty, though the usage says, or leaves open, that tokens were generated? A server that keeps what
+    it thinks to itself does that."""
+    if any(one.text or len(one.token_ids) > ONLY_AN_END for one in arm):
+        return False
+    said = [said_tokens(one) for one in arm]
+    return len(said) >= FEW and not all(one is not None and one <= ONLY_AN_END for one in said)
+
+
+ONLY_AN_END = 1
+"""Tokens of an answer that ended at once."""
+
+
+def _silence(arm: Capture) -> Remarks:
+    why = message(
+        "inputs.silent",
+        "{arm} gives neither text nor token ids in any of its {count} answers: there is nothing to compare (a server "
+        "that leaves out what it thinks gives the rest once it may say more: `--max-tokens`)",
+        arm=arm.header.arm,
+        count=len(arm.completions),
+    )
+    return Remarks(reasons=(why,))
 
 
 def _with_texts(arm: Capture, detokenize: Detokenize | None) -> Capture:

@@ -9,7 +9,7 @@ import pytest
 from server_habits import FAULTS, HABITS, SCORES, Pair, by_hand, filled_up, fills_prompts_up, plain, planted
 
 from parity.comparator import Comparison
-from parity.records import TopLogprobs, Verdict
+from parity.records import Kind, TopLogprobs, Verdict
 
 SAID = {
     "strips_leading_blanks": "text.habit_left",
@@ -154,6 +154,11 @@ TOGETHER = [
     ("drops_the_eos_but_its_logprobs", "gives_logprobs_but_for_the_first_token"),
     ("gives_logprobs_but_for_the_first_token", "drops_the_eos"),
     ("gives_the_prompts_logprobs_too", "gives_logprobs_but_for_the_first_token"),
+    ("echoes_tokens", "says_stop_always"),
+    ("says_stop_always", "echoes_tokens"),
+    ("ends_at_its_context", "says_stop_always"),
+    ("drops_the_eos_but_its_logprobs", "echoes_tokens"),
+    ("lists_the_chosen_token_alone", "gives_certain_logprobs"),
 ]
 
 
@@ -178,6 +183,7 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
         ("stripped_text_and_no_ids", "says_stop_always"),
         ("says_stop_always", "echoes_text_and_gives_no_ids"),
         ("ends_at_its_context", "text_and_no_ids"),
+        ("shows_special_tokens", "text_and_no_ids"),
     ],
     ids="-".join,
 )
@@ -245,6 +251,34 @@ def test_each_server_with_a_habit_of_its_own_is_no_fault(of_candidate: str, of_b
     result = pair.asked()
     assert {one.key for one in result.corrupt} <= {pair.faulty}
     assert result.verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize("first", ["gives_empty_text", "gives_no_text"])
+def test_a_server_that_shows_nothing_is_not_accused_of_ending_early(first: str) -> None:
+    pair = HABITS["text_and_no_ids"](HABITS[first](plain()))
+    result = pair.asked()
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert result.reasons[0].id == "inputs.silent"
+    assert "conclude.no_pairs" not in ids_in(result)  # they are there
+    at_once = {key: replace(one, server={"usage": {"completion_tokens": 1}})
+               for key, one in pair.candidate.completions.items()}  # fmt: skip
+    result = replace(pair, candidate=replace(pair.candidate, completions=at_once)).asked()
+    assert {one.kind for one in result.corrupt} == {Kind.EARLY_STOP}
+
+
+def test_a_servers_chosen_logprobs_of_another_temperature_are_no_fault() -> None:
+    listed = HABITS["gives_logprobs_at_another_temperature"](plain())
+    result = HABITS["lists_the_chosen_token_alone"](listed).asked()
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+    assert "inputs.as_other_temperature" in ids_in(result)
+
+
+def test_a_servers_chosen_logprobs_of_another_place_are_a_fault() -> None:
+    pair = HABITS["lists_the_chosen_token_alone"](plain())
+    moved = {key: replace(one, logprobs=TopLogprobs(one.logprobs.ids, np.roll(one.logprobs.values, 1, axis=0)))
+             for key, one in pair.candidate.completions.items() if one.logprobs is not None}  # fmt: skip
+    result = replace(pair, candidate=replace(pair.candidate, completions=moved)).asked()
+    assert {one.kind for one in result.corrupt} == {Kind.LOGPROB_MISMATCH}
 
 
 def turned(pair: Pair) -> Pair:

@@ -72,6 +72,7 @@ class Retokenised:
             and sample.stop_reason is None
             and len(self.eos) == 1
             and not (sampling.get("stop") or sampling.get("ignore_eos"))
+            and ids[-1:] != self.eos
         ):
-            ids.append(self.eos[0])  # nothing else can have ended it, and text does not show it
+            ids.append(self.eos[0])  # nothing else can have ended it, and text seldom shows it
         return ids
