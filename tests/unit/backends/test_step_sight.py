@@ -184,6 +184,32 @@ def test_lists_are_kept_as_they_were_when_they_were_seen(worker: ModuleType, kin
     assert equal(worker.as_ragged([sight.lists["handed"]]), worker.Ragged(np.array([0, 2, 1]), np.array([5, 600, 7])))
 
 
+def test_lists_of_many_steps_are_read_at_once(worker: ModuleType) -> None:
+    """What `marshal` wrote of small numbers is read without an object for each; of others one by one."""
+    random = np.random.default_rng(0)
+    steps = [
+        [random.integers(-(1 << 31), 1 << 31, random.integers(0, 4)).tolist() for _ in range(random.integers(1, 9))]
+        for _ in range(40)
+    ]
+    steps.append([[91, 105, 0x5B69], [0x695B5B69]])  # bytes that are `marshal`'s own marks
+    kept = [worker.held(one) for one in steps]
+    assert any(isinstance(one, bytes) for one in kept)
+    for large in ([], [[[1 << 31], [5, -(1 << 40)]]]):
+        parts = [worker.let_go(one) if isinstance(one, bytes) else one for one in kept + list(map(worker.held, large))]
+        lists = [one for step in steps + large for one in step]
+        due = worker.Ragged(np.array(list(map(len, lists))), np.array([number for one in lists for number in one]))
+        assert equal(worker.as_ragged(parts), due)
+    small = [one for one in kept if isinstance(one, bytes)]
+    assert all(worker.let_go(one) is one for one in small)
+    assert worker.as_ragged(small).values.dtype == np.int64
+
+
+@pytest.mark.parametrize("lists", [[[1], [[2]], 3], [[1], (2, 3)], [[1], [[2]]]])
+def test_what_is_no_list_of_numbers_is_not_read_as_one(worker: ModuleType, lists: list[Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        worker.as_ragged([worker.let_go(worker.held(lists))])
+
+
 def test_lists_of_several_kinds_are_not_mistaken_for_numbers(worker: ModuleType) -> None:
     """marshal would write an array as its bytes."""
     sight = worker.Sight(0, 0)

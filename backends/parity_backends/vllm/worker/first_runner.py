@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.step_table import NOTHING
 from parity_backends.worker.copies import host_copy
 from parity_backends.worker.sentences import message
 
@@ -221,7 +221,7 @@ class FirstRunner(Recorder):
         sight.numbers["buffer_last"] = batch.token_ids_cpu[places_of(count, 1), np.maximum(lengths - 1, 0)]
         proposed = getattr(self.runner, "_draft_token_ids", None)
         if proposed is None:
-            sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
+            sight.empty.append("proposed")
         elif isinstance(proposed, list):
             sight.held["proposed"] = held(proposed[:count])
         elif not proposed.is_cpu:

@@ -45,7 +45,7 @@ def nothing_kept() -> Sentence:
     return message("unseen.nothing_kept", "no speculation, or no recurrent layers")
 
 
-TOKENS = attrgetter("new_token_ids")
+REQUEST_ID, FINISH_REASON, TOKENS = map(attrgetter, ("request_id", "finish_reason", "new_token_ids"))
 
 
 class Recorder:
@@ -197,7 +197,10 @@ class Recorder:
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
             every = list(chain.from_iterable(group.outputs for group in outputs.values()))
-            sight.given, sight.held["given"] = every, held(list(map(TOKENS, every)))
+            whose, reasons = list(map(REQUEST_ID, every)), list(map(FINISH_REASON, every))
+            sight.given, sight.held["given"] = whose, held(list(map(TOKENS, every)))
+            if reasons.count(None) < len(reasons):
+                sight.ends = {name: int(why) for name, why in zip(whose, reasons) if why is not None}  # noqa: B905
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:

@@ -27,9 +27,7 @@ class StateColumns:
         self.split_off = np.zeros(count, dtype=np.int64)
         self.slots = np.full((count, self.wide), NOTHING, dtype=np.int64)
         self.digests = {name: np.zeros((count, self.wide), dtype=np.int64) for name in STATE_DIGESTS}
-        ends = np.cumsum(rows).tolist()
-        for seen, begin, end in zip(steps, [0, *ends], ends):  # noqa: B905
-            self._take(seen, begin, end)
+        self._take(np.asarray(rows))
 
     def all(self) -> dict[str, Any]:
         """Columns of the steps file, without the group in their names."""
@@ -51,41 +49,67 @@ class StateColumns:
         counts = np.where(self.mask, self.wide, 1)
         return Ragged(counts, values[np.arange(self.wide) < counts[:, None]])
 
-    def _take(self, seen: dict[str, Any], begin: int, end: int) -> None:
-        """One step, whose rows stand from `begin` to `end`."""
-        if seen["mask"] is not None:
-            self.mask[begin:end] = seen["mask"][: end - begin]
-        mask = self.mask[begin:end]
-        spec, other = begin + np.flatnonzero(mask), begin + np.flatnonzero(~mask)
+    def _take(self, rows: Any) -> None:
+        """All steps at once: of speculative rows (`spec`) and of others, each in the order of rows."""
+        steps = self.steps
+        ends = np.cumsum(rows)
+        begins = ends - rows
+        masks = [seen["mask"] for seen in steps]
+        for mask, begin, end in zip(masks, begins.tolist(), ends.tolist()):  # noqa: B905
+            if mask is not None:
+                self.mask[begin:end] = mask[: end - begin]
+        spec, other = np.flatnonzero(self.mask), np.flatnonzero(~self.mask)
+        sums = np.concatenate(([0], np.cumsum(self.mask)))
+        of_spec = sums[ends] - sums[begins]
+        of_other = rows - of_spec
         self.path[spec] = SPECULATIVE
-        self.path[other[: seen["decodes"]]] = DECODE
-        put(self.accepted, spec, seen["accepted"])
-        put(self.initial, other, seen["initial"])
-        put_wide(self.slots, spec, seen["spec_slots"])
-        put(self.slots[:, 0], other, seen["other_slots"])
+        decodes = np.array([seen["decodes"] for seen in steps])
+        rank = np.arange(len(other)) - np.repeat(np.cumsum(of_other) - of_other, of_other)
+        self.path[other[rank < np.repeat(decodes, of_other)]] = DECODE
+        put(self.accepted, spec, of_spec, [seen["accepted"] for seen in steps])
+        put(self.initial, other, of_other, [seen["initial"] for seen in steps])
+        put(self.slots, spec, of_spec, [seen["spec_slots"] for seen in steps])
+        put(self.slots[:, 0], other, of_other, [seen["other_slots"] for seen in steps])
         for name, values in self.digests.items():
-            of_spec, of_others = seen.get(name, (None, None))
-            put_wide(values, spec, of_spec)
-            put(values[:, 0], other, of_others)
-        self.split_off[begin:end] = split_off(self.scheduled[begin:end], mask, seen)
+            seen_of = [seen.get(name, (None, None)) for seen in steps]
+            put(values, spec, of_spec, [one for one, _ in seen_of])
+            put(values[:, 0], other, of_other, [one for _, one in seen_of])
+        for at in np.flatnonzero((of_spec > 0) & (of_other > 0)).tolist():
+            part = slice(int(begins[at]), int(ends[at]))
+            self.split_off[part] = split_off(self.scheduled[part], self.mask[part], steps[at])
 
 
-def put(column: Any, rows: Any, values: Any) -> None:
-    """What was read of these rows, in their order; None: nothing was."""
-    if values is not None and len(rows):
-        column[rows] = values[: len(rows)]
+def put(column: Any, rows: Any, counts: Any, values: list[Any]) -> None:
+    """What was read of these rows, of which each step has `counts`: an array by step, None where nothing was.
 
-
-def put_wide(columns: Any, rows: Any, values: Any) -> None:
-    """The same of several numbers a row."""
-    if values is not None and len(rows):
-        columns[rows, : values.shape[1]] = values[: len(rows)]
+    Of several numbers a row `column` has as many or more.
+    """
+    parts: list[Any] = []
+    known = np.array([one is not None for one in values], dtype=bool)
+    if not known.any():
+        return
+    for one, count in zip(values, counts.tolist()):  # noqa: B905 - strict is Python 3.10
+        if one is not None and count:
+            parts.append(one[:count])
+    if not parts:
+        return
+    rows = rows if known.all() else rows[np.repeat(known, counts)]
+    if column.ndim == 1 or len({one.shape[1] for one in parts}) == 1:
+        found = np.concatenate(parts)
+        where = (rows,) if column.ndim == 1 else (rows, slice(found.shape[1]))
+        column[where] = found
+        return
+    begin = 0
+    for part in parts:
+        column[rows[begin : begin + len(part)], : part.shape[1]] = part
+        begin += len(part)
 
 
 def split_off(scheduled: Any, mask: Any, seen: dict[str, Any]) -> Any:
-    """How many tokens of each row of a step the split into speculative and other rows puts into another's place."""
+    """How many tokens of each row of a step with both the split into speculative and other rows puts into another's
+    place."""
     off = np.zeros(len(mask), dtype=np.int64)
-    if mask.all() or not mask.any() or seen["spec_tokens"] is None or seen["other_tokens"] is None:
+    if seen["spec_tokens"] is None or seen["other_tokens"] is None:
         return off
     rows = np.repeat(np.arange(len(mask)), scheduled)
     for given, of in ((seen["spec_tokens"], mask), (seen["other_tokens"], ~mask)):

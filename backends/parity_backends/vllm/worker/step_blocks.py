@@ -64,12 +64,13 @@ def packed(
     sights: list[Sight], requests: Requests, owners: Owners
 ) -> tuple[Optional[dict[str, Any]], Optional[Exception]]:
     """A block of these steps, or of those before one that is no use, and why it is none."""
-    error = None
+    error = before = None
     requests.release()
     for done, sight in enumerate(sights):
         try:
             requests.step(sight)
-            sight.settle()
+            sight.settle(before)
+            before = sight
         except Exception as failed:
             sights, error = sights[:done], failed
             break

@@ -104,12 +104,13 @@ class Owners:
     def _parted(self, group: int, places: Any, counts: Any, tables: list[Any]) -> dict[str, Any]:
         """Where each of the engine's block tables (rows, blocks) first parts from what the row's place owns."""
         found = {name: np.full(len(places), NOTHING) for name in PARTED}
-        begin = 0
-        for table in tables:
-            rows = slice(begin, begin + len(table))
-            begin += len(table)
+        ends = np.cumsum([len(table) for table in tables]).tolist()
+        for first, end in alike([table.shape[1] for table in tables]):
+            rows = slice(ends[first] - len(tables[first]), ends[end - 1])
+            together = tables[first:end]
+            table = together[0] if len(together) == 1 else np.concatenate(together)
             wide = min(table.shape[1], self.own[group].shape[1])
-            own = self.own[group][:, :wide][places[rows]]
+            own = self.own[group][:, :wide].take(places[rows], axis=0)
             differs = own != table[:, :wide]
             differs &= np.arange(wide) < counts[rows, None]
             if differs.any():
@@ -118,6 +119,12 @@ class Owners:
                 for name, values in zip(PARTED, (at, table[off, at], own[off, at])):  # noqa: B905
                     found[name][rows][off] = values
         return found
+
+
+def alike(values: list[int]) -> list[tuple[int, int]]:
+    """Where each stretch of equal values begins, and where it ends."""
+    begins = [at for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
+    return list(zip(begins, [*begins[1:], len(values)]))  # noqa: B905
 
 
 def _of_rows(row: Any, lists: Ragged, rows: int) -> Ragged:

@@ -92,6 +92,12 @@ class Said(NamedTuple):
         before = max(self.computed, default=0), max((one.computed for one in self.new), default=0)
         return int(max(before) + max(self.scheduled.values(), default=0))
 
+    def computed_of(self) -> dict[str, int]:
+        """Tokens computed before this step, of the requests in it."""
+        found = dict(zip(self.running, self.computed))  # noqa: B905 - strict is Python 3.10
+        found.update((one.name, one.computed) for one in self.new)
+        return found
+
 
 def said_in(output: Any, named: Named) -> Said:
     """`named`: asked of new requests."""
@@ -121,6 +127,18 @@ def _new(data: Any, named: Named) -> New:
     return New(name, data.sampling_params, prompt, named(name) or {}, int(data.num_computed_tokens), blocks)
 
 
+class BatchRows(NamedTuple):
+    """Rows of a step, arrays of shape (rows,): as long as the batch stays as it is, all its steps have the same."""
+
+    names: list[str]
+    places: Any
+    number: Any
+    prompt_tokens: Any
+    plain: Any
+    nothing: Any
+    """Zeros."""
+
+
 class Requests:
     """All requests in the engine."""
 
@@ -136,8 +154,10 @@ class Requests:
         self.number = np.zeros(0, dtype=np.int64)
         self.prompt_tokens = np.zeros(0, dtype=np.int64)
         self.plain = np.zeros(0, dtype=bool)
-        self.computed: dict[str, int] = {}
-        """Tokens computed before this step, of the requests in it."""
+        self.rows: Optional[BatchRows] = None
+        """Of the step before, while its requests keep their places."""
+        self.asked: tuple[dict[str, int], Any] = ({}, np.zeros(0, dtype=np.int64))
+        """What was scheduled in the step before, and the same of its rows."""
         self.arrival: dict[str, int] = {}
         """How those came that were not running."""
         self.came: list[tuple[int, Any, bool]] = []
@@ -150,19 +170,29 @@ class Requests:
             if said.total > 0:
                 self.take(said)
         said, names = sight.said[-1], sight.names
-        places = self.places(names)
-        scheduled = looked_up(said.scheduled, names, 0)
-        if sum(scheduled) != said.total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), said.total))
-        sight.prompt_lengths = self.prompt_tokens[places]
-        sight.plain = self.plain[places]
+        rows = self.rows
+        if rows is None or names != rows.names:
+            rows = self.rows = self._rows(names)
+            self.asked = ({}, rows.nothing)
+        if not said.scheduled or said.scheduled != self.asked[0]:
+            self.asked = (said.scheduled, np.array(looked_up(said.scheduled, names, 0), dtype=np.int64))
+        scheduled = self.asked[1]
+        if int(scheduled.sum()) != said.total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (int(scheduled.sum()), said.total))
+        sight.prompt_lengths, sight.plain, sight.places = rows.prompt_tokens, rows.plain, rows.places
         sight.numbers.update(
-            request=self.number[places],
-            arrival=looked_up(self.arrival, names, 0) if self.arrival else np.zeros(len(names), dtype=np.int64),
+            request=rows.number,
+            arrival=looked_up(self.arrival, names, 0) if self.arrival else rows.nothing,
             scheduled=scheduled,
-            computed=looked_up(self.computed, names),
+            computed=said.computed if said.running == names else looked_up(said.computed_of(), names),
         )
-        sight.places, sight.came = places, self.came
+        sight.came = self.came
+
+    def _rows(self, names: list[str]) -> BatchRows:
+        """Raises KeyError."""
+        places = np.array(list(map(self.place.__getitem__, names)), dtype=np.int64)
+        nothing = np.zeros(len(names), dtype=np.int64)
+        return BatchRows(names, places, self.number[places], self.prompt_tokens[places], self.plain[places], nothing)
 
     def release(self) -> None:
         """Another block of steps begins."""
@@ -171,12 +201,13 @@ class Requests:
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
+        if gone:
+            self.rows = None
         self.left += gone
         return sorted(int(self.number[place]) for place in gone)
 
     def take(self, said: Said) -> None:
         """What a scheduler output says of its requests."""
-        self.computed = dict(zip(said.running, said.computed))  # noqa: B905 - strict is Python 3.10
         self.arrival = dict.fromkeys(said.resumed, RESUMED)
         self.came = []
         for new in said.new:
@@ -185,18 +216,16 @@ class Requests:
                 self._move(new.name)
             else:
                 self._meet(new)
-            self.arrival[new.name], self.computed[new.name] = RESUMED if known else NEW, new.computed
+            self.arrival[new.name] = RESUMED if known else NEW
             self.came.append((self.place[new.name], new.blocks, True))
-        for name, blocks in zip(said.running, said.blocks):  # noqa: B905
+        if said.blocks.count(None) == len(said.blocks):
+            return
+        for name, blocks in zip(said.running, said.blocks):  # noqa: B905 - strict is Python 3.10
             if blocks is not None:
                 whole = name in self.arrival
                 if whole:
                     self._move(name)
                 self.came.append((self.place[name], blocks, whole))
-
-    def places(self, names: Any) -> Any:
-        """The places of requests. Raises KeyError."""
-        return np.array(list(map(self.place.__getitem__, names)), dtype=np.int64)
 
     def _free_place(self) -> int:
         if not self.free:
@@ -205,6 +234,7 @@ class Requests:
 
     def _move(self, name: str) -> None:
         """To another place: all that it has came anew."""
+        self.rows = None
         old, new = self.place[name], self._free_place()
         for values in (self.number, self.prompt_tokens, self.plain):
             values[new] = values[old]
@@ -212,6 +242,7 @@ class Requests:
         self.left.append(old)
 
     def _meet(self, new: New) -> None:
+        self.rows = None
         place = self.place[new.name] = self._free_place()
         self.number[place] = self.total
         record = new.record()

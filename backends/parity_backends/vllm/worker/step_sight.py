@@ -11,12 +11,11 @@ from __future__ import annotations
 import marshal
 import zlib
 from itertools import chain, repeat
-from operator import attrgetter
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
+from parity.capture.step_table import NO_NUMBERS, NOTHING, Ragged, spans
 
 from .state_columns import StateColumns
 
@@ -36,8 +35,10 @@ class Sight:
         """Rows of the batch's index by name, where `index_row` is to be made of it."""
         self.handed: Optional[dict[str, int]] = None
         """Which list of `handed` is whose, where these are as the runner handed them out."""
-        self.given: Optional[list[Any]] = None
-        """What the caller gets, in the order of `given`: of it the lists of tokens alone may change after the step."""
+        self.given: Optional[list[str]] = None
+        """Whose the lists of `given` are, in the order in which the caller gets them."""
+        self.ends: dict[str, int] = {}
+        """Finish reasons of requests that end with this step."""
         self.proposed: Any = None
         """A matrix of the drafts for the next step, shape (rows, k), where `proposed` is to be made of it."""
         self.order: dict[str, list[int]] = {}
@@ -49,8 +50,10 @@ class Sight:
         """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
         self.numbers: dict[str, Any] = {}
         """Columns that were read as they are: an array or a list with a number for each row."""
-        self.lists: dict[str, Union[Ragged, Flat]] = {}
+        self.lists: dict[str, Union[Ragged, Flat, bytes]] = {}
         """The same of lists."""
+        self.empty: list[str] = []
+        """Of them, those of which no row has any entry."""
         self.held: dict[str, Union[Flat, bytes]] = {}
         """Of them, those of which `settle` makes `lists`: as `held` has them."""
         self.arrays: dict[str, Any] = {}
@@ -65,28 +68,53 @@ class Sight:
         self.came: list[tuple[int, Any, bool]] = []
         """`Requests.came`"""
 
-    def settle(self) -> None:
-        """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Raises
-        TypeError."""
+    def settle(self, before: Optional[Sight] = None) -> None:
+        """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Of a batch
+        that is as in the step `before` these are that step's. Raises TypeError."""
         names = self.names
+        if before is not None and names != before.names:
+            before = None
         for name, lists in self.held.items():
             self.lists[name] = let_go(lists) if isinstance(lists, bytes) else lists
         if self.proposed is not None:
             self.lists["proposed"] = ragged_rows(self.proposed)
         if self.drafted is not None and self.drafted != names:
-            self.order["drafts"] = looked_up(dict(zip(self.drafted, range(len(self.drafted)))), names)  # noqa: B905
+            if self.drafted:
+                self.order["drafts"] = looked_up(dict(zip(self.drafted, range(len(self.drafted)))), names)  # noqa: B905
+            else:
+                self.empty.append("drafts")
+        for name in self.empty:
+            known = None if before is None or name not in before.empty else before.lists[name]
+            self.lists[name] = known or Ragged(np.zeros(len(names), dtype=np.int64), NO_NUMBERS)
         if self.index is not None:
-            self.numbers["index_row"] = looked_up(self.index, names)
+            if before is not None and unchanged(self.index, before.index):
+                self.numbers["index_row"] = before.numbers["index_row"]
+            else:
+                self.numbers["index_row"] = np.array(looked_up(self.index, names), dtype=np.int64)
         if self.handed is not None:
-            rows = self.numbers["output_row"] = looked_up(self.handed, names)
-            if rows != list(range(len(self.lists["handed"].counts))):
-                self.order["handed"] = rows
+            self._rows_handed(self.handed, before)
         if self.given is not None:
-            whose = list(map(REQUEST_ID, self.given))
-            if whose != names:
-                self.order["given"] = looked_up(dict(zip(whose, range(len(whose)))), names)  # noqa: B905
-            ends = {one.request_id: int(one.finish_reason) for one in self.given if one.finish_reason is not None}
-            self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
+            if self.given is not names and self.given != names:
+                whose = dict(zip(self.given, range(len(self.given))))  # noqa: B905
+                self.order["given"] = looked_up(whose, names)
+            if self.ends:
+                self.numbers["finish"] = looked_up(self.ends, names)
+            elif before is not None and before.given is not None and not before.ends:
+                self.numbers["finish"] = before.numbers["finish"]
+            else:
+                self.numbers["finish"] = np.full(len(names), NOTHING)
+
+    def _rows_handed(self, handed: dict[str, int], before: Optional[Sight]) -> None:
+        count = list_count(self.lists["handed"])
+        if before is not None and unchanged(handed, before.handed) and list_count(before.lists["handed"]) == count:
+            self.numbers["output_row"] = before.numbers["output_row"]
+            if "handed" in before.order:
+                self.order["handed"] = before.order["handed"]
+            return
+        rows = looked_up(handed, self.names)
+        self.numbers["output_row"] = np.array(rows, dtype=np.int64)
+        if rows != list(range(count)):
+            self.order["handed"] = rows
 
 
 class Columns:
@@ -124,10 +152,13 @@ class Columns:
 
     def shared(self, what: str) -> list[str]:
         """Names that all steps have in this dictionary."""
-        return [name for name in getattr(self.sights[0], what) if all(name in getattr(s, what) for s in self.sights)]
+        return in_all([getattr(one, what) for one in self.sights])
 
     def numbers(self, name: str) -> Any:
-        return np.concatenate([np.asarray(one.numbers[name], dtype=np.int64) for one in self.sights])
+        parts = [one.numbers[name] for one in self.sights]
+        if all(type(one) is list for one in parts):
+            return np.array(list(chain.from_iterable(parts)), dtype=np.int64)
+        return np.concatenate(parts).astype(np.int64, copy=False)
 
     def lists(self, name: str) -> Ragged:
         """Those of each row, in the rows' order."""
@@ -136,7 +167,7 @@ class Columns:
             return joined
         places, begin, nothing = [], 0, len(joined.counts)
         for one in self.sights:
-            count = len(one.lists[name].counts)
+            count = list_count(one.lists[name])
             at = np.asarray(one.order.get(name, range(count)), dtype=np.int64)
             places.append(np.where((at >= 0) & (at < count), at + begin, nothing))
             begin += count
@@ -159,7 +190,7 @@ class Columns:
     def _batch(self) -> None:
         found, starts, rows = self.found, self.starts, self.row_of_token
         if all(one.arrays.get("query_start") is not None for one in self.sights):
-            found["query_length"] = np.concatenate([np.diff(one.arrays["query_start"]) for one in self.sights])
+            found["query_length"] = self._lengths([one.arrays["query_start"] for one in self.sights])
         positions = self.joined("positions")
         if positions is not None and len(positions) == len(rows):
             first = positions[np.minimum(starts[:-1], len(positions) - 1)]
@@ -172,10 +203,18 @@ class Columns:
         tail = np.clip(self.computed + self.scheduled - prompts, 0, self.scheduled)
         found["inputs"] = Ragged(tail, ids[np.arange(len(ids)) >= (starts[1:] - tail)[rows]])
         crc = np.zeros(len(tail), dtype=np.int64)
-        for row in np.flatnonzero(self.scheduled > tail):
+        for row in np.flatnonzero(self.scheduled > tail).tolist():
             part = ids[starts[row] : starts[row + 1] - tail[row]]
             crc[row] = zlib.crc32(np.ascontiguousarray(part, dtype="<i4").tobytes())
         found["prompt_crc"] = crc
+
+    @staticmethod
+    def _lengths(starts: list[Any]) -> Any:
+        """Of each row, from where the rows of each step start, and the last one ends."""
+        all_starts = np.concatenate(starts)
+        inside = np.ones(len(all_starts), dtype=bool)
+        inside[np.cumsum([len(one) for one in starts]) - 1] = False
+        return np.diff(all_starts)[inside[:-1]]
 
     # ------------------------------------------------------------------ the sampler
 
@@ -238,8 +277,7 @@ class Columns:
 
     def _group(self, group: int) -> None:
         parts = [one.groups.get(group, {}) for one in self.sights]
-        names = [name for name in parts[0] if all(name in part for part in parts)]
-        for name in names:
+        for name in in_all(parts):
             full = "%s/%d" % (name, group)
             if name == "state":
                 self._state(group, [part["state"] for part in parts])
@@ -266,7 +304,18 @@ class Columns:
         self.found.update(("%s/%d" % (name, group), values) for name, values in state.all().items())
 
 
-REQUEST_ID = attrgetter("request_id")
+def in_all(known: list[dict[str, Any]]) -> list[str]:
+    """Keys that all of these have, in the order of the first."""
+    names = known[0].keys()
+    found = set(names)
+    for one in known:
+        if not found <= one.keys():
+            found &= one.keys()
+    return [name for name in names if name in found]
+
+
+def unchanged(one: Any, other: Any) -> bool:
+    return one is other or one == other
 
 
 def held(lists: list[Any]) -> Union[Flat, bytes]:
@@ -279,12 +328,39 @@ def held(lists: list[Any]) -> Union[Flat, bytes]:
     return flat(lists)
 
 
-def let_go(lists: bytes) -> Flat:
-    """What `held` was given. Raises TypeError where some were of another kind: an array is marshalled as its bytes."""
+LIST = ord("[")
+"""How `marshal` begins a list; a number of 32 bits with "i". Its length or value follows, little-endian."""
+
+ENTRY = np.dtype([("kind", "u1"), ("value", "<i4")])
+"""What it writes of each."""
+
+
+def is_of_entries(lists: bytes) -> bool:
+    """Whether these are lists of numbers of 32 bits alone, so that many can be read at once."""
+    kinds = lists[:: ENTRY.itemsize]
+    outer = len(lists) % ENTRY.itemsize == 0 and kinds[:1] == b"["
+    return outer and not kinds.translate(None, b"[i") and kinds.count(b"[") == 1 + list_count(lists)
+
+
+def let_go(lists: bytes) -> Union[Flat, bytes]:
+    """What `held` was given, or the same bytes where `as_ragged` reads them. Raises TypeError where some were of
+    another kind: an array is marshalled as its bytes."""
+    if is_of_entries(lists):
+        return lists
     found = marshal.loads(lists)
     if any(type(one) is not list for one in found):
         raise TypeError("lists of several kinds")
     return flat(found)
+
+
+def of_entries(parts: list[bytes]) -> Ragged:
+    """What `held` was given, one after the other. Raises TypeError for lists of lists."""
+    entries = np.frombuffer(b"".join(part[ENTRY.itemsize :] for part in parts), dtype=ENTRY)
+    of_lists = entries["kind"] == LIST
+    counts = entries["value"][of_lists].astype(np.int64)
+    if not np.array_equal(np.flatnonzero(of_lists), np.arange(len(counts)) + np.cumsum(counts) - counts):
+        raise TypeError("lists of several kinds")
+    return Ragged(counts, entries["value"][~of_lists].astype(np.int64))
 
 
 class Flat(NamedTuple):
@@ -298,8 +374,15 @@ def flat(lists: Any) -> Flat:
     return Flat(list(map(len, lists)), list(chain.from_iterable(lists)))
 
 
-def as_ragged(parts: Any) -> Ragged:
-    """Flat and Ragged one after the other as one Ragged."""
+def list_count(lists: Union[Ragged, Flat, bytes]) -> int:
+    return int.from_bytes(lists[1:5], "little") if isinstance(lists, bytes) else len(lists.counts)
+
+
+def as_ragged(parts: list[Any]) -> Ragged:
+    """Flat, Ragged and what `held` made, one after the other as one Ragged."""
+    if all(type(one) is bytes for one in parts):
+        return of_entries(parts)
+    parts = [of_entries([one]) if isinstance(one, bytes) else one for one in parts]
     counts = np.concatenate([np.asarray(one.counts, dtype=np.int64) for one in parts])
     return Ragged(counts, np.concatenate([np.asarray(one.values, dtype=np.int64) for one in parts]))
 
