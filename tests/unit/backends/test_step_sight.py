@@ -339,6 +339,31 @@ def test_tables_are_compared_over_any_blocks_of_steps(worker: ModuleType, seed: 
     assert np.concatenate([one.values for one in found["new_blocks/0"]]).tolist() == new.values.tolist()
 
 
+def test_tables_are_copied_wide_enough_for_the_longest_request(worker: ModuleType) -> None:
+    """It is not looked for in each step; requests come and go, and each computes another number of tokens."""
+    random = np.random.default_rng(0)
+    recorder = SimpleNamespace(groups=[], said=[], names=[], longest=0, bounded=0)
+    computed: dict[str, int] = {}
+    exact = 0
+    for number in range(400):
+        fresh = [f"{number}"] if number % 7 == 0 and random.random() < 0.5 else []
+        for name in [name for name in computed if random.random() < 0.01]:
+            del computed[name]
+        scheduled = {name: int(random.integers(1, 4)) for name in [*computed, *fresh]}
+        new = [worker.New(name, None, 30, {}, 0, ()) for name in fresh]
+        scheduled.update(dict.fromkeys(fresh, 30))
+        total, running = sum(scheduled.values()), list(computed)
+        nothing = [None] * len(running)
+        said = worker.Said(total, scheduled, [], new, running, list(computed.values()), nothing, set())
+        recorder.said = [said]
+        worker.Recorder.rows(recorder, worker.Sight(number, 0), list(scheduled))
+        assert recorder.longest >= said.longest()
+        exact += recorder.longest == said.longest()
+        for name, count in scheduled.items():  # some of its drafts are rejected
+            computed[name] = computed.get(name, 0) + (count if name in fresh else int(random.integers(1, count + 1)))
+    assert 400 // 9 <= exact < 400
+
+
 def steps_of(steps: RowSteps) -> list[list[int]]:
     """The rows of each step."""
     ends = np.cumsum(steps.rows)

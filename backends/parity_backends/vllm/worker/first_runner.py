@@ -12,16 +12,15 @@ itself and read after the step's own synchronisation.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
-
-import numpy as np
 
 from parity.capture.step_table import NOTHING
 from parity_backends.worker.copies import host_copy
 from parity_backends.worker.sentences import message
 
-from .host_copies import copied, first_best, is_of_state, places_of, state_readings
+from .host_copies import copied, first_best, is_of_state, state_readings
 from .kv_watch import KV_COLUMNS, KeyValueWatch
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .state_digests import StateDigests, states_of
@@ -43,6 +42,8 @@ class FirstRunner(Recorder):
     )
 
     def wrap(self) -> None:
+        self.forward_context: Any = None
+        """vLLM's module of that name: to import it anew in each step takes longer than most readings."""
         self.key_values = KeyValueWatch(self.runner, self.groups, self.sizes)
         if getattr(self.runner, "use_async_scheduling", False):
             why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
@@ -100,15 +101,18 @@ class FirstRunner(Recorder):
         return sample_tokens
 
     def _forward(self, sight: Sight, input_ids: Any, positions: Any) -> None:
-        from vllm.forward_context import get_forward_context
-
+        if self.forward_context is None:
+            self.forward_context = importlib.import_module("vllm.forward_context")
         output, batch = self.output, self.runner.input_batch
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = list(batch.req_ids[:count])
         self.rows(sight, names)
         drafts = output.scheduled_spec_decode_tokens
         sight.index = dict(batch.req_id_to_index)
-        sight.drafted, sight.held["drafts"] = list(drafts), held(list(drafts.values()))
+        if drafts:
+            sight.drafted, sight.held["drafts"] = list(drafts), held(list(drafts.values()))
+        else:
+            sight.empty.append("drafts")
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
@@ -116,7 +120,7 @@ class FirstRunner(Recorder):
         sight.arrays["input_ids"] = None if ids is None else host_copy(ids, total)
         sight.arrays["positions"] = None if positions is None else host_copy(positions, total)
         sight.arrays["query_start"] = None if start is None else start[: count + 1].copy()
-        forward_context = get_forward_context()
+        forward_context = self.forward_context.get_forward_context()
         described = forward_context.batch_descriptor
         sight.step_numbers["padded"] = total if described is None else int(described.num_tokens)
         sight.step_numbers["padded_rows"] = int(getattr(described, "num_reqs", None) or NOTHING)
@@ -130,7 +134,8 @@ class FirstRunner(Recorder):
         if is_of_state(given):
             self.kinds[group] = "state"
             found["state"] = state_readings(given)
-            self._states_found(sight, group, found["state"])
+            if self.with_states:
+                self._states_found(sight, group, found["state"])
         elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
             self.kinds[group] = "attention"
             self.lengths(sight, group, given)
@@ -143,8 +148,6 @@ class FirstRunner(Recorder):
 
     def _states_found(self, sight: Sight, group: int, state: dict[str, Any]) -> None:
         """What the slots of the step hold as it begins."""
-        if not self.with_states:
-            return
         if group not in self.states:
             layers = states_of(self.runner, self.groups[group])
             self.states[group] = StateDigests(layers) if layers else None
@@ -201,8 +204,9 @@ class FirstRunner(Recorder):
             sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
 
     def _handed(self, sight: Sight, output: Any) -> None:
-        self._states_left(sight)
-        self.key_values.end(sight, self.output.num_scheduled_tokens, self.output.scheduled_spec_decode_tokens)
+        if self.with_states:
+            self._states_left(sight)
+            self.key_values.end(sight, self.output.num_scheduled_tokens, self.output.scheduled_spec_decode_tokens)
         if "sampled" not in self.unseen:
             self._tokens(sight, output)
         if self.scheduler is None:
@@ -211,14 +215,11 @@ class FirstRunner(Recorder):
     def _tokens(self, sight: Sight, output: Any) -> None:
         batch, count = self.runner.input_batch, len(sight.names)
         sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
-        kept = getattr(batch, "num_accepted_tokens_cpu", None)
-        if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
-            sight.numbers["kept"] = kept[:count].copy()
-        else:
-            self.unseen.setdefault("kept", nothing_kept())
-        lengths = batch.num_tokens_no_spec[:count].copy()
-        sight.numbers["buffer_length"] = lengths
-        sight.numbers["buffer_last"] = batch.token_ids_cpu[places_of(count, 1), np.maximum(lengths - 1, 0)]
+        if "kept" not in self.unseen:
+            self._counts_kept(sight, getattr(batch, "num_accepted_tokens_cpu", None))
+        lengths = sight.numbers["buffer_length"] = batch.num_tokens_no_spec[:count].tolist()
+        last = [length - 1 if length > 0 else 0 for length in lengths]
+        sight.numbers["buffer_last"] = list(map(batch.token_ids_cpu.item, range(count), last))
         proposed = getattr(self.runner, "_draft_token_ids", None)
         if proposed is None:
             sight.empty.append("proposed")
@@ -229,6 +230,12 @@ class FirstRunner(Recorder):
             self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
         else:
             sight.proposed = host_copy(proposed, count)
+
+    def _counts_kept(self, sight: Sight, kept: Any) -> None:
+        if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
+            sight.numbers["kept"] = kept[: len(sight.names)].copy()
+        else:
+            self.unseen["kept"] = nothing_kept()
 
 
 def _slots(state: dict[str, Any]) -> tuple[Any, Any]:

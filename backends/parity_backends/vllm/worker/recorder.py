@@ -37,6 +37,10 @@ NO_TOKENS = ("sampled", "chosen", "handed", "given", "finish", "proposed", "kept
 """Columns that are not there where tokens are not on the host when a step ends."""
 
 
+BOUNDED_STEPS = 8
+"""So many steps in a row the longest request of a batch that stays as it is is not looked for anew."""
+
+
 def unknown_metadata(given: Any) -> Sentence:
     return message("unseen.metadata", "metadata of {kind}", kind=type(given).__name__)
 
@@ -97,6 +101,10 @@ class Recorder:
         """Begin another file, steps and requests from 0. No request may be in the engine."""
         self.step = -1
         self.began = time.perf_counter()
+        self.names: list[str] = []
+        """Requests of the rows of the step before. One list for all steps of a batch: it is compared in no time."""
+        self.longest = self.bounded = 0
+        """Tokens of the longest request, or more, and for how many steps that may still be added to."""
         self.said: list[Said] = []
         """What the scheduler said since the last step with rows."""
         self.blocks = StepBlocks(write, self.header, len(self.groups))
@@ -158,9 +166,14 @@ class Recorder:
 
     def rows(self, sight: Sight, names: list[str]) -> None:
         """The requests of the rows, and what the scheduler said."""
-        sight.names = names
         sight.said, self.said = self.said, []
-        self.longest = sight.said[-1].longest()
+        said = sight.said[-1]
+        if names != self.names or said.new or said.resumed or not self.bounded:
+            self.names, self.longest, self.bounded = names, said.longest(), BOUNDED_STEPS
+        else:
+            self.longest += max(said.scheduled.values(), default=0)
+            self.bounded -= 1
+        sight.names = self.names
         for group in range(len(self.groups)):
             sight.groups.setdefault(group, {})
 

@@ -79,10 +79,7 @@ class Sight:
         if self.proposed is not None:
             self.lists["proposed"] = ragged_rows(self.proposed)
         if self.drafted is not None and self.drafted != names:
-            if self.drafted:
-                self.order["drafts"] = looked_up(dict(zip(self.drafted, range(len(self.drafted)))), names)  # noqa: B905
-            else:
-                self.empty.append("drafts")
+            self.order["drafts"] = looked_up(dict(zip(self.drafted, range(len(self.drafted)))), names)  # noqa: B905
         for name in self.empty:
             known = None if before is None or name not in before.empty else before.lists[name]
             self.lists[name] = known or Ragged(np.zeros(len(names), dtype=np.int64), NO_NUMBERS)
