@@ -18,7 +18,7 @@ class StateColumns:
 
     def __init__(self, steps: list[dict[str, Any]], rows: Any, scheduled: Any) -> None:
         count = len(scheduled)
-        self.steps, self.scheduled = steps, scheduled
+        self.scheduled = scheduled
         self.wide = max([1, *(seen["spec_slots"].shape[1] for seen in steps if seen["spec_slots"] is not None)])
         self.mask = np.zeros(count, dtype=bool)
         self.path = np.full(count, PREFILL, dtype=np.int64)
@@ -26,8 +26,9 @@ class StateColumns:
         self.initial = np.full(count, NOTHING, dtype=np.int64)
         self.split_off = np.zeros(count, dtype=np.int64)
         self.slots = np.full((count, self.wide), NOTHING, dtype=np.int64)
-        self.digests = {name: np.zeros((count, self.wide), dtype=np.int64) for name in STATE_DIGESTS}
-        self._take(np.asarray(rows))
+        seen = [name for name in STATE_DIGESTS if all(name in one for one in steps)]
+        self.digests = {name: np.zeros((count, self.wide), dtype=np.int64) for name in seen}
+        self._take(steps, np.asarray(rows))
 
     def all(self) -> dict[str, Any]:
         """Columns of the steps file, without the group in their names."""
@@ -40,8 +41,7 @@ class StateColumns:
         }
         found["state_slots"] = self._of_each_slot(self.slots)
         for name, values in self.digests.items():
-            if all(name in seen for seen in self.steps):
-                found["state_%s" % name] = self._of_each_slot(values)
+            found["state_%s" % name] = self._of_each_slot(values)
         return found
 
     def _of_each_slot(self, values: Any) -> Ragged:
@@ -49,9 +49,8 @@ class StateColumns:
         counts = np.where(self.mask, self.wide, 1)
         return Ragged(counts, values[np.arange(self.wide) < counts[:, None]])
 
-    def _take(self, rows: Any) -> None:
+    def _take(self, steps: list[dict[str, Any]], rows: Any) -> None:
         """All steps at once: of speculative rows (`spec`) and of others, each in the order of rows."""
-        steps = self.steps
         ends = np.cumsum(rows)
         begins = ends - rows
         masks = [seen["mask"] for seen in steps]
@@ -71,9 +70,8 @@ class StateColumns:
         put(self.slots, spec, of_spec, [seen["spec_slots"] for seen in steps])
         put(self.slots[:, 0], other, of_other, [seen["other_slots"] for seen in steps])
         for name, values in self.digests.items():
-            seen_of = [seen.get(name, (None, None)) for seen in steps]
-            put(values, spec, of_spec, [one for one, _ in seen_of])
-            put(values[:, 0], other, of_other, [one for _, one in seen_of])
+            put(values, spec, of_spec, [seen[name][0] for seen in steps])
+            put(values[:, 0], other, of_other, [seen[name][1] for seen in steps])
         for at in np.flatnonzero((of_spec > 0) & (of_other > 0)).tolist():
             part = slice(int(begins[at]), int(ends[at]))
             self.split_off[part] = split_off(self.scheduled[part], self.mask[part], steps[at])
