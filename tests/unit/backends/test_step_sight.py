@@ -228,6 +228,42 @@ def test_drafts_in_the_schedulers_order_become_those_of_the_rows(worker: ModuleT
     assert equal(worker.Columns([sight]).lists("drafts"), worker.Ragged(np.array([2, 0, 1]), np.array([5, 6, 7])))
 
 
+def test_what_a_step_has_of_the_one_before_is_its_own(worker: ModuleType) -> None:
+    """Rows, indices and orders that stay as they are are taken over; what changes among them is not."""
+    random = np.random.default_rng(0)
+    taken = 0
+
+    def seen(choices: list[int]) -> Any:
+        names = list("abc")[: 3 - choices[0]]
+        sight = worker.Sight(0, 0)
+        sight.names = names if choices[1] else names[::-1]
+        sight.index = {name: row + choices[2] for row, name in enumerate(sight.names)}
+        sight.handed = dict(zip(sight.names, [[0, 1, 2], [1, 0, 2]][choices[3]], strict=False))
+        sight.given = sight.names if choices[4] else sight.names[1:]
+        sight.ends = {"a": 1} if choices[5] else {}
+        sight.held = {name: worker.held([[number] for number in range(len(names))]) for name in ("handed", "given")}
+        (sight.held["drafts"], sight.drafted) = (worker.held([[5]]), ["b"]) if choices[6] else (worker.held([]), None)
+        sight.empty = [] if choices[6] else ["drafts"]
+        return sight
+
+    before, choices = None, [0] * 7
+    for _ in range(300):
+        choices[int(random.integers(7))] ^= 1
+        sight, alone = seen(choices), seen(choices)
+        sight.settle(before)
+        alone.settle()
+        assert sight.order == alone.order
+        assert {name: list(values) for name, values in sight.numbers.items()} == {
+            name: list(values) for name, values in alone.numbers.items()
+        }
+        assert set(sight.lists) == set(alone.lists) == {"drafts", "handed", "given"}
+        for name, lists in sight.lists.items():
+            assert equal(worker.as_ragged([lists]), worker.as_ragged([alone.lists[name]]))
+        taken += before is not None and sight.numbers["index_row"] is before.numbers["index_row"]
+        before = sight
+    assert 50 < taken < 300
+
+
 def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> None:
     for seed in range(20):
         world = World(seed)
