@@ -1,13 +1,16 @@
-"""Large captures that are not scored: what several processes that read them change.
+"""Large captures: the memory that comparing them takes, and what several processes that read them change.
 
     python benchmarks/large_captures.py [--completions 1000000] [--length 32] [--jobs 1,2] [--ray] [--text]
-        [--folder DIR]
+        [--logprobs] [--scored] [--folder DIR] [--code DIR,DIR]
 
 Makes up two captures with one pair in ten different, and runs `parity compare A B --json` with each number of jobs;
-with --ray on the cluster $RAY_ADDRESS too. Says of each: seconds by the clock, seconds of a processor (of all
-processes), and the most memory at once (PSS, looked at ten times a second: of all, and of the command's own process).
-Answers that are not the same to the letter end it with exit code 1. Linux only. On a machine with other work the clock
-says little.
+with --ray on the cluster $RAY_ADDRESS too. --logprobs: each completion has the logprobs of its own tokens, as a worker
+records them by default. --scored: all completions of both arms are scored, five tokens listed, as a run does by
+default. --code: with parity's code in each of these directories, in turns.
+
+Says of each: seconds by the clock, seconds of a processor (of all processes), and the most memory at once (PSS, looked
+at ten times a second: of all, and of the command's own process). Answers that are not the same to the
+letter end it with exit code 1. Linux only. On a machine with other work the clock says little.
 """
 
 from __future__ import annotations
@@ -24,32 +27,76 @@ from typing import Any
 
 import numpy as np
 import orjson
-from compare_speed import ARMS, VOCABULARY, damaged, header
+from compare_speed import ARMS, TOP, VOCABULARY, damaged, header
 
 from parity.capture import header_record
+from parity.capture.sealing import sealed
+
+NOISE = 0.014
+"""Nats, on average, between an own logprob and its score."""
 
 
-def make(folder: Path, count: int, length: int, *, text: bool) -> list[str]:
-    """Both captures, completion by completion: none is held."""
+def make(folder: Path, count: int, length: int, *, text: bool, logprobs: bool, scored: bool) -> tuple[list[str], str]:
+    """Both captures and the scores ("" without), completion by completion: none is held."""
     rng = np.random.default_rng(0)
     paths = [folder / "base.jsonl", folder / "mtp.jsonl"]
-    files = [path.open("wb") for path in paths]
-    for file, arm in zip(files, ARMS, strict=True):
+    scores = folder / "scores.jsonl"
+    files = [path.open("wb") for path in (*paths, scores)[: 3 if scored else 2]]
+    for file, arm in zip(files, (*ARMS, ARMS[0]), strict=False):
         file.write(orjson.dumps(header_record(header(arm, length))) + b"\n")
     for index in range(count):
         prompt, tokens = rng.integers(3, VOCABULARY, 16), rng.integers(3, VOCABULARY, length)
-        other = damaged(rng, tokens, (index // 10) % 10)[0] if index % 10 == 0 else tokens
-        for file, stream in zip(files, (tokens, other), strict=True):
-            row = {"record": "completion", "request": f"p{index}", "round": 0, "sample": 0}
+        other, place, wrong = damaged(rng, tokens, (index // 10) % 10) if index % 10 == 0 else (tokens, 0, 0)
+        # A token has one score after one text: both arms' are alike up to where they part.
+        likely = -rng.exponential(0.5, length) if logprobs or scored else None
+        for number, (file, stream) in enumerate(zip(files, (tokens, other), strict=False)):
+            key = {"request": f"p{index}", "round": 0, "sample": 0}
+            row = {"record": "completion", **key}
             row |= {"prompt_token_ids": prompt.tolist(), "token_ids": stream.tolist()}
             row |= {"text": " ".join(map(str, stream)) if text else None, "finish_reason": "length"}
+            if logprobs:
+                own = np.minimum(likely + rng.normal(0, NOISE, length), 0.0)
+                row["logprobs"] = [[list(one)] for one in zip(stream.tolist(), _rounded(own), strict=True)]
             file.write(json.dumps(row).encode() + b"\n")  # as others write it: with a space after each comma
-    counters = ({}, {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500})
-    for file, counted in zip(files, counters, strict=True):
-        footer = {"record": "footer", "completions": count, "scores": 0, "counters": counted}
-        file.write(orjson.dumps(footer) + b"\n")
+            if scored:
+                lists = listed(rng, stream, likely, tokens if stream is not tokens else None, place, wrong)
+                score = {"record": "score", "arm": ARMS[number], **key, "logprobs": lists}
+                files[2].write(sealed(orjson.dumps(score, option=orjson.OPT_APPEND_NEWLINE)))
+    counters = ({}, {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}, {"top": TOP})
+    for number, (file, counted) in enumerate(zip(files, counters, strict=False)):
+        both = {"completions": count, "scores": 0} if number < 2 else {"completions": 0, "scores": 2 * count}
+        footer = orjson.dumps({"record": "footer", **both, "counters": counted}, option=orjson.OPT_APPEND_NEWLINE)
+        file.write(sealed(footer) if number == 2 else footer)
         file.close()
-    return [str(path) for path in paths]
+    return [str(path) for path in paths], str(scores) if scored else ""
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(value, 6) for value in values.tolist()]
+
+
+def listed(
+    rng: np.random.Generator, tokens: np.ndarray, likely: np.ndarray, usual: np.ndarray | None, place: int, wrong: int
+) -> list[list[list[float]]]:
+    """The best tokens of each position, the best first, with the one that was chosen. One chosen token in 200 lies a
+    little below the best, as rounding has it. At `place` `usual[place]` does, and of `wrong` tokens from there on the
+    `usual` ones are the best by far."""
+    length = len(tokens)
+    ids, values = rng.integers(3, VOCABULARY, (length, TOP)), np.empty((length, TOP))
+    values[:, 0], ids[:, 0] = likely, tokens
+    values[:, 1:] = likely[:, None] - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP - 1)), axis=1)
+    ties = rng.random(length) < 0.005
+    if usual is not None:
+        ties[place] = False
+        ids[place, 1], values[place, 1] = usual[place], likely[place] - 0.0625
+    ids[ties, 0], ids[ties, 1] = ids[ties, 1], tokens[ties]
+    values[ties, 1] = values[ties, 0] - 0.0625
+    lists = map(_rounded, values)
+    rows = [[[i, v] for i, v in zip(*both, strict=True)] for both in zip(ids.tolist(), lists, strict=True)]
+    for at in range(place, min(place + wrong, length)) if usual is not None else ():
+        best = [int(usual[at]), round(float(likely[at]), 6)]
+        rows[at] = [best, *rows[at][1:], [int(tokens[at]), round(float(likely[at]) - 20.0, 6)]]
+    return rows
 
 
 def pss(pid: int | str) -> int:
@@ -68,10 +115,11 @@ def children(pid: int) -> list[str]:
         return []
 
 
-def measured(command: list[str], out: Path) -> dict[str, Any]:
+def measured(command: list[str], out: Path, code: str = "") -> dict[str, Any]:
+    """`code`: the directory of parity's code; "" for the one that is installed."""
     began = time.perf_counter()
     with out.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=code or None)
     all_of, own = 0, 0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -96,20 +144,29 @@ def main() -> int:
     parser.add_argument("--jobs", default="1,2")
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--text", action="store_true")
+    parser.add_argument("--logprobs", action="store_true")
+    parser.add_argument("--scored", action="store_true")
+    parser.add_argument("--code", default="", help="directories of parity's code")
     parser.add_argument("--folder", type=Path, help="keep the captures here")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = asked.folder or Path(name)
+        folder = (asked.folder or Path(name)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        files = make(folder, asked.completions, asked.length, text=asked.text)
-        print(f"{asked.completions} x {asked.length}, {os.path.getsize(files[0]) / 1e6:.0f} MB a file", flush=True)
+        of = {"text": asked.text, "logprobs": asked.logprobs, "scored": asked.scored}
+        files, scores = make(folder, asked.completions, asked.length, **of)
+        sizes = ", ".join(f"{os.path.getsize(path) / 1e6:.0f}" for path in (*files, scores) if path)
+        print(f"{asked.completions} x {asked.length}, files of {sizes} MB", flush=True)
         ways = [["--jobs", jobs] for jobs in asked.jobs.split(",")] + ([["--ray"]] if asked.ray else [])
         answers = set()
+        command = [sys.executable, "-m", "parity", "compare", *files, "--json"]
+        command += ["--scores", scores] if scores else []
         for way in ways:
-            out = Path(name) / "out.json"
-            said = measured([sys.executable, "-m", "parity", "compare", *files, "--json", *way], out)
-            answers.add(out.read_bytes())
-            print(" ".join(way), {key: round(value, 1) for key, value in said.items()}, os.getloadavg()[0], flush=True)
+            for code in asked.code.split(","):
+                out = Path(name) / "out.json"
+                said = measured([*command, *way], out, code)
+                answers.add(out.read_bytes())
+                numbers = {key: round(value, 1) for key, value in said.items()}
+                print(code, " ".join(way), numbers, os.getloadavg()[0], flush=True)
     return int(len(answers) > 1)
 
 

@@ -11,9 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import large_captures  # noqa: E402
 import suite  # noqa: E402
 from figures import BENCHMARKS, Benchmark, Figure  # noqa: E402
 from peers import Peer, missing  # noqa: E402
+
+from parity.capture import read_capture, read_scores  # noqa: E402
+from parity.comparator import compare  # noqa: E402
+from parity.records import Verdict  # noqa: E402
 
 TWICE = Figure("twice", r"twice ([\d.,]+)", "s", goal=3)
 RATE = Figure("rate", r"rate ([\d.,]+)", more=True)
@@ -67,6 +72,15 @@ def test_what_came_before_is_of_the_same_benchmark_and_machine() -> None:
 ])  # fmt: skip
 def test_worse_is_a_tenth_in_the_bad_direction(figure: Figure, now: float, then: float, worse: bool) -> None:
     assert suite.is_worse(figure, now, then) is worse
+
+
+def test_large_captures_are_ones_that_parity_judges(tmp_path: Path) -> None:
+    files, scores = large_captures.make(tmp_path, 100, 32, text=False, logprobs=True, scored=True)
+    baseline, candidate = map(read_capture, files)
+    found = compare(baseline, candidate, read_scores(scores))
+    assert (found.verdict, found.stats.near_tie, found.stats.corrupt) == (Verdict.DIVERGED, 7, 3)
+    assert found.stats.numerics is not None
+    assert found.stats.numerics.failed == ()
 
 
 def test_the_documentation_shows_the_history() -> None:
