@@ -36,7 +36,8 @@ class Assembler:
     """For a reader that wants a whole capture: until then, completions have no tokens."""
     packing: Packing | None = None
     """For a reader of a large one: completions go there, and who is there twice is asked at the end. Not where the
-    first one has logprobs: checks look at those several times, which takes three times as long when they are packed."""
+    first one lists logprobs of other tokens too: checks look at those several times, which takes three times as long
+    when they are packed."""
     shard_begins: bool = False
     """The next record is the header of a further file."""
     before: tuple[int, int] = (0, 0)
@@ -111,7 +112,7 @@ class Assembler:
         return len(self.completions if self.packing is None else self.packing), self.score_count()
 
     def _completion(self, line: int, completion: Completion) -> None:
-        if self.packing is not None and completion.logprobs is not None and not len(self.packing):
+        if self.packing is not None and completion.lists is not None and not len(self.packing):
             self.packing = None
         if self.packing is not None:
             self.packing.add(completion)

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parity.capture.decimals import Decimals
+from parity.capture.decimals import Packed as Decimal
 from parity.capture.keys import Keys
 from parity.capture.rows import REST, STREAMS, Packed, Said
 from parity.capture.spill import Pile, Spill, end_of, piece_at
@@ -38,6 +40,8 @@ class Part(NamedTuple):
     """By row: its line, of the lines here; the first is 1."""
     table: list[Said]
     pieces: bytes
+    own: Decimal | None
+    """A number for each token, as it is `packed`; None where nobody has own logprobs."""
 
     def __len__(self) -> int:
         return len(self.said)
@@ -46,7 +50,10 @@ class Part(NamedTuple):
         """The rows from `begin` to before `end`."""
         streams = {name: column.part(begin, end) for name, column in self.streams.items()}
         keys, rows = self.keys.part(begin, end), slice(begin, end)
-        return Part(keys, streams, self.said[rows], self.rest[rows], self.lines[rows], self.table, self.pieces)
+        own = self.own
+        if own is not None:
+            own = own[slice(*self.streams["token_ids"].offsets[[begin, end]].tolist())]
+        return Part(keys, streams, self.said[rows], self.rest[rows], self.lines[rows], self.table, self.pieces, own)
 
 
 class Packing:
@@ -65,6 +72,9 @@ class Packing:
         self._table: list[Said] = [] if beside is None else beside.table
         self._numbers = {one: number for number, one in enumerate(self._table)}
         self._spill: Spill | Pile = beside.spill if beside is not None else pile or Spill()
+        self._own: Decimals | None = None
+        self._tokens = 0
+        """So far."""
 
     def __len__(self) -> int:
         return len(self._said)
@@ -84,10 +94,13 @@ class Packing:
             stream: TokenIds = getattr(one, name)
             shared = like is not None and _same(stream, like.columns[name].row(row))
             column.append(stream, in_order=like is not None, shared=shared)
-        rest = {}
+        rest, own = {}, None
         if _of_rest(one) != _NOTHING:
-            rest = {name: value for name in REST if (value := _plainly(one, name)) is not None}
-        row_says = Said(one.finish_reason, one.stop_reason, one.max_tokens, one.aborted, tuple(rest))
+            own = _own_alone(one)
+            names = (name for name in REST if own is None or name != "logprobs")
+            rest = {name: value for name in names if (value := _plainly(one, name)) is not None}
+        self._add_own(own, len(one.token_ids))
+        row_says = Said(one.finish_reason, one.stop_reason, one.max_tokens, one.aborted, tuple(rest), own is not None)
         said = self._numbers.get(row_says)
         if said is None:
             said = self._numbers[row_says] = len(self._table)
@@ -102,6 +115,18 @@ class Packing:
             self._rest.append(at if at >= 0 else self._spill.append(piece))
         elif self._rest:
             self._rest.append(-1)
+
+    def _add_own(self, own: npt.NDArray[np.float64] | None, tokens: int) -> None:
+        if own is not None or self._own is not None:
+            self._with_own().append(np.zeros(tokens) if own is None else own)
+        self._tokens += tokens
+
+    def _with_own(self) -> Decimals:
+        """The numbers of all tokens so far."""
+        if self._own is None:
+            self._own = Decimals(held=isinstance(self._spill, Pile))
+            self._own.extend(np.zeros(self._tokens, dtype=np.int32))
+        return self._own
 
     def join(self, part: Part, line: int) -> None:
         """Add many; `line`: the one before the first line of the part. Raises ParityError where the disk is full."""
@@ -121,6 +146,10 @@ class Packing:
             self._keys.extend(part.keys)
         for name, column in self._columns.items():
             column.extend(part.streams[name], in_order=in_order)
+        tokens = part.streams["token_ids"].total
+        if part.own is not None or self._own is not None:
+            self._with_own().extend(np.zeros(tokens, dtype=np.int32) if part.own is None else part.own)
+        self._tokens += tokens
         for one in part.table:
             if one not in self._numbers:
                 self._numbers[one] = len(self._table)
@@ -170,6 +199,7 @@ class Packing:
             np.array(self._lines, dtype=np.int32),
             self._table,
             bytes(self._spill.pieces),
+            None if self._own is None else self._own.whole(),
         )
 
     def repeated(self) -> tuple[int, Key, int] | None:
@@ -196,7 +226,7 @@ class Packing:
         if self._beside is not None and np.array_equal(lines, self._beside.lines):
             lines = self._beside.lines
         assert isinstance(self._spill, Spill)
-        packed = Packed(keys, streams, said, rest, lines, self._table, self._spill)
+        packed = Packed(keys, streams, said, rest, lines, self._table, self._spill, self._own)
         return Capture(capture.header, packed, capture.scores, capture.counters, capture.source)
 
 
@@ -206,6 +236,14 @@ def _plain(column: RaggedTokens) -> RaggedTokens:
 
 def _same(stream: TokenIds, other: TokenIds) -> bool:
     return len(stream) == len(other) and stream.tobytes() == other.tobytes()
+
+
+def _own_alone(one: Completion) -> npt.NDArray[np.float64] | None:
+    """The logprobs of its tokens, shape (T,), where it lists these and nothing else."""
+    top = one.logprobs
+    if top is None or top.logsumexp is not None or not len(one.token_ids) or top.ids.shape != (len(one.token_ids), 1):
+        return None
+    return top.values[:, 0] if _same(top.ids[:, 0], one.token_ids) else None
 
 
 def _plainly(one: Completion, name: str) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from parity.capture.decimals import Decimals
 from parity.capture.keys import Keys
 from parity.capture.spill import Spill
 from parity.records import Completion, Json, Key, RaggedTokens, SpecTrace, TokenIds, TopLogprobs
@@ -33,6 +35,8 @@ class Said(NamedTuple):
     max_tokens: int | None
     aborted: bool
     rest: tuple[str, ...]
+    own: bool = False
+    """It has the logprob of each of its tokens and no other, in the column of these."""
 
 
 REST = ("text", "logprobs", "spec", "sampling", "server")
@@ -52,10 +56,12 @@ class Packed(Lazy[Key, Completion]):
         lines: npt.NDArray[np.int32],
         table: list[Said],
         spill: Spill,
+        own: Decimals | None = None,
     ) -> None:
+        """`own`: a number for each token; those of completions that are not `Said.own` say nothing."""
         self.keys_in_order, self.columns = keys, streams
         self.said, self.rest, self.lines = said, rest, lines
-        self.table, self.spill = table, spill
+        self.table, self.spill, self.own = table, spill, own
         self._near: dict[int, Completion] = {}
         """Those made last: a check looks at one several times."""
 
@@ -76,7 +82,7 @@ class Packed(Lazy[Key, Completion]):
             if len(self._near) >= _NEAR:
                 self._near.clear()
             tokens, prompts = (self.columns[name].row(row) for name in STREAMS)
-            made = self._near[row] = self._made(self.keys_in_order[row], tokens, prompts, row)
+            made = self._near[row] = self._made(self.keys_in_order[row], tokens, prompts, row, self._own_of(row))
         return made
 
     def each(self) -> Iterator[Completion]:
@@ -85,7 +91,7 @@ class Packed(Lazy[Key, Completion]):
             end = min(begin + _AT_ONCE, len(self))
             both = (self.columns[name].streams(begin, end) for name in STREAMS)
             for row, tokens, prompts in zip(range(begin, end), *both, strict=True):
-                yield self._made(next(keys), tokens, prompts, row)
+                yield self._made(next(keys), tokens, prompts, row, self._own_of(row))
 
     def column(self, field: str) -> Iterator[Any]:
         if field == "key":
@@ -93,6 +99,8 @@ class Packed(Lazy[Key, Completion]):
         elif field in STREAMS:
             for begin in range(0, len(self), _AT_ONCE):
                 yield from self.columns[field].streams(begin, min(begin + _AT_ONCE, len(self)))
+        elif field == "logprobs":
+            yield from (one.logprobs for one in self.each())
         elif field in Said._fields:
             values = [getattr(one, field) for one in self.table]
             yield from map(values.__getitem__, self.said.data)
@@ -101,7 +109,7 @@ class Packed(Lazy[Key, Completion]):
 
     def has(self, field: str) -> Flags:
         if field in REST:
-            there = [field in one.rest for one in self.table]
+            there = [field in one.rest or (field == "logprobs" and one.own) for one in self.table]
         else:
             there = [getattr(one, field) is not None and getattr(one, field) is not False for one in self.table]
         found: Flags = np.array(there, dtype=np.bool_)[self.said]
@@ -118,6 +126,23 @@ class Packed(Lazy[Key, Completion]):
             none = np.full(len(self), -1, dtype=np.int64)
             apart |= (none if self.rest is None else self.rest) != (none if other.rest is None else other.rest)
         return np.flatnonzero(apart)
+
+    @cached_property
+    def has_own(self) -> Flags:
+        there = np.array([one.own for one in self.table], dtype=np.bool_)
+        return np.asarray(there[self.said] if len(there) else np.zeros(len(self), dtype=np.bool_))
+
+    def own_logprobs(self, rows: Rows) -> npt.NDArray[np.float64]:
+        assert self.own is not None
+        offsets = self.columns["token_ids"].offsets
+        parts = [self.own.part(*offsets[[one[0], one[-1] + 1]].tolist()) for one in _runs(rows)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+
+    def _own_of(self, row: int) -> npt.NDArray[np.float64] | None:
+        if self.own is None or not self.table[self.said[row]].own:
+            return None
+        offsets = self.columns["token_ids"].offsets
+        return self.own.part(int(offsets[row]), int(offsets[row + 1])).copy()  # one that is kept keeps no other
 
     def like(self, row: int, said: int, piece: bytes) -> int:
         """Where the rest of a row is, if it is this piece; -1 where not."""
@@ -141,13 +166,19 @@ class Packed(Lazy[Key, Completion]):
                 found["logprobs"] = _logprobs(found["logprobs"], self.columns["token_ids"].row(row))
         return found
 
-    def _made(self, key: Key, tokens: TokenIds, prompts: TokenIds, row: int) -> Completion:
+    def _made(
+        self, key: Key, tokens: TokenIds, prompts: TokenIds, row: int, own: npt.NDArray[np.float64] | None
+    ) -> Completion:
         said = self.table[self.said[row]]
+        logprobs = None if own is None else TopLogprobs(tokens[:, None], own[:, None])
         if not said.rest:
             return Completion(
-                key, prompts, tokens, None, said.finish_reason, said.stop_reason, None, None, int(self.lines[row]),
+                key, prompts, tokens, None, said.finish_reason, said.stop_reason, logprobs, None, int(self.lines[row]),
                 said.max_tokens, _EMPTY, None, said.aborted,
             )  # fmt: skip
+        values = self._values(row)
+        if logprobs is not None:
+            values["logprobs"] = logprobs
         return Completion(
             key=key,
             prompt_token_ids=prompts,
@@ -156,8 +187,13 @@ class Packed(Lazy[Key, Completion]):
             stop_reason=said.stop_reason,
             max_tokens=said.max_tokens,
             aborted=said.aborted,
-            **self._values(row),
+            **values,
         )
+
+
+def _runs(rows: Rows) -> list[Rows]:
+    """Rows cut where the next is not the following one."""
+    return np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else []
 
 
 def _spec(value: Sequence[bytes]) -> SpecTrace:

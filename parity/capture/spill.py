@@ -41,8 +41,28 @@ def piece_at(pieces: bytes, begin: int) -> bytes:
     return pieces[begin + _SIZE : end_of(pieces, begin)]
 
 
-class Spill:
-    """Pieces of bytes, one after another. Nothing of it is mapped: what is not looked at takes no memory."""
+class Held:
+    """As `Unnamed`, in memory."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def append(self, data: bytes | memoryview) -> int:
+        begin = self.size
+        self._data += data
+        return begin
+
+    def read(self, begin: int, end: int) -> bytes:
+        return bytes(self._data[begin:end])
+
+
+class Unnamed:
+    """A file without a name that is written at its end and read anywhere. Nothing of it is mapped: what is not looked
+    at takes no memory."""
 
     def __init__(self) -> None:
         """Raises ParityError where no file can be made."""
@@ -50,16 +70,16 @@ class Spill:
             self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
         self._written = 0
         self._waiting = bytearray()
-        self._near = (0, b"")
 
-    def append(self, piece: bytes) -> int:
-        """Where it is. Raises ParityError where the disk is full."""
-        return self.take(len(piece).to_bytes(_SIZE, "little") + piece)
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._written + len(self._waiting)
 
-    def take(self, pieces: bytes | memoryview) -> int:
-        """Some of a `Pile`, as they are there; where the first is. Raises ParityError where the disk is full."""
-        begin = self._written + len(self._waiting)
-        self._waiting += pieces
+    def append(self, data: bytes | memoryview) -> int:
+        """Where it begins. Raises ParityError where the disk is full."""
+        begin = self.size
+        self._waiting += data
         if len(self._waiting) >= _AT_ONCE:
             self.flush()
         return begin
@@ -74,10 +94,35 @@ class Spill:
         self._written += len(self._waiting)
         self._waiting = bytearray()
 
-    def read(self, begin: int) -> bytes:
-        """The piece at a place that `append` gave."""
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to before `end`, as far as there are."""
         if self._waiting:
             self.flush()
+        return os.pread(self._file.fileno(), end - begin, begin)
+
+
+class Spill:
+    """Pieces of bytes, one after another, in an `Unnamed` file."""
+
+    def __init__(self) -> None:
+        """Raises ParityError where no file can be made."""
+        self._file = Unnamed()
+        self._near = (0, b"")
+
+    def append(self, piece: bytes) -> int:
+        """Where it is. Raises ParityError where the disk is full."""
+        return self.take(len(piece).to_bytes(_SIZE, "little") + piece)
+
+    def take(self, pieces: bytes | memoryview) -> int:
+        """Some of a `Pile`, as they are there; where the first is. Raises ParityError where the disk is full."""
+        return self._file.append(pieces)
+
+    def flush(self) -> None:
+        """Raises ParityError where the disk is full."""
+        self._file.flush()
+
+    def read(self, begin: int) -> bytes:
+        """The piece at a place that `append` gave."""
         at, near = self._near
         if not at <= begin <= at + len(near) - _SIZE:
             at, near = self._look(begin, _AT_ONCE)
@@ -89,5 +134,5 @@ class Spill:
         return near[start : start + size]
 
     def _look(self, begin: int, size: int) -> tuple[int, bytes]:
-        self._near = begin, os.pread(self._file.fileno(), size, begin)
+        self._near = begin, self._file.read(begin, begin + size)
         return self._near

@@ -110,12 +110,13 @@ def dumped(found: Stretch) -> bytes:
     ]
     columns = [column.tobytes() for column in (part.said, part.rest, part.lines)]
     table = [tuple(one) for one in part.table]
-    return marshal.dumps((found[:-1], part.keys.pack(), streams, columns, table, part.pieces))
+    own = None if part.own is None else (part.own.dtype.str, part.own.tobytes())
+    return marshal.dumps((found[:-1], part.keys.pack(), streams, columns, table, part.pieces, own))
 
 
 def loaded(data: bytes | bytearray) -> Stretch:
     """Of `dumped`: our own, from a process that this one, or this one's cluster, has started."""
-    about, keys, streams, columns, table, pieces = marshal.loads(data)
+    about, keys, streams, columns, table, pieces, own = marshal.loads(data)
     ragged = (
         RaggedTokens(np.frombuffer(flat, dtype=kind), np.frombuffer(offsets, dtype=np.int64))
         for kind, flat, offsets in streams
@@ -129,6 +130,7 @@ def loaded(data: bytes | bytearray) -> Stretch:
         np.frombuffer(lines, dtype=np.int32),
         [Said(*one) for one in table],
         pieces,
+        None if own is None else np.frombuffer(own[1], dtype=own[0]),
     )
     begin, size, count, sealed, owes, identity = about
     return Stretch(begin, size, count, sealed, owes, identity, part)

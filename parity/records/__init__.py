@@ -290,6 +290,18 @@ class Capture:
             return bool(self.completions.has("logprobs").any())
         return any(one.logprobs is not None for one in self)
 
+    def with_logprobs(self) -> Iterator[Completion]:
+        """Completions with logprobs of their own, but for those whose logprobs are a column: of their own tokens alone,
+        one for each."""
+        if not isinstance(self.completions, Lazy):
+            return (one for one in self if one.logprobs is not None)
+        rows = np.flatnonzero(self.completions.has("logprobs") & ~self.completions.has_own)
+        return iter(self.completions.some(rows))
+
+    def listing(self) -> Iterator[Completion]:
+        """Completions with lists of rivals of the chosen tokens."""
+        return (one for one in self.with_logprobs() if one.lists is not None)
+
     @cached_property
     def has_texts(self) -> bool:
         """Some completion has a text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, overload
 
@@ -17,6 +18,7 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.float64]
 
 
 class Index(Sequence[K]):
@@ -77,9 +79,21 @@ class Lazy(Mapping[K, V], ABC):
     def streams(self, field: str) -> RaggedTokens:
         """A field that is an array of tokens, as one column."""
 
+    @property
+    @abstractmethod
+    def has_own(self) -> Flags:
+        """Which values have logprobs of their own tokens alone, one for each, that `own_logprobs` gives. Not all of
+        them need be named."""
+
+    @abstractmethod
+    def own_logprobs(self, rows: Rows) -> Numbers:
+        """The logprobs of all tokens of these rows, which all `has_own`, one row after another; to be looked at
+        only."""
+
     @abstractmethod
     def aside(self, other: Lazy[K, V]) -> Rows | None:
-        """Rows in which something besides tokens may be another than in the same row of `other`; None: in any."""
+        """Rows in which something besides tokens and their logprobs may be another than in the same row of `other`;
+        None: in any."""
 
     @property
     def rows(self) -> Sequence[V]:
@@ -229,6 +243,15 @@ class Changed(Lazy[K, V]):
         order = sorted(changed)
         own = RaggedTokens.of([changed[row] for row in order])
         return PatchedTokens(like, np.array(order, dtype=np.int64), own, len(self))
+
+    @cached_property
+    def has_own(self) -> Flags:
+        found = self._base.has_own.copy()
+        found[list(self._changed)] = False
+        return found
+
+    def own_logprobs(self, rows: Rows) -> Numbers:
+        return self._base.own_logprobs(rows)
 
     def aside(self, other: Lazy[K, V]) -> Rows | None:
         found = self._base.aside(other._base if isinstance(other, Changed) else other)

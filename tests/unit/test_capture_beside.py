@@ -23,7 +23,9 @@ TOKENS = st.lists(st.integers(0, 3), max_size=4).map(lambda ids: np.array(ids, d
 @st.composite
 def completions(draw: st.DrawFn, key: Key) -> Completion:
     tokens = draw(TOKENS)
-    listed = TopLogprobs(tokens[:, None].copy(), np.full((len(tokens), 1), -0.5)) if draw(st.booleans()) else None
+    value = st.sampled_from([-0.5, -1.017724, -0.0, 0.0, np.nan, -1 / 3])
+    values = np.array([draw(value) for _ in tokens])[:, None]
+    listed = TopLogprobs(tokens[:, None].copy(), values) if draw(st.booleans()) else None
     return Completion(
         key,
         draw(TOKENS),
@@ -63,7 +65,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, TopLogprobs):
         return plain(value.ids), plain(value.values)
     if isinstance(value, np.ndarray):
-        return str(value.dtype), value.tolist()
+        return str(value.dtype), repr(value.tolist())  # NaN is one, and -0.0 is not 0.0
     return type(value).__name__, value
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.capture import CaptureError, read, read_capture
+from parity.capture import CaptureError, decimals, read, read_capture
 from parity.capture.keys import Keys
 from parity.capture.rows import Packed
 from parity.capture.spill import Spill
@@ -58,8 +58,8 @@ def test_a_packed_capture_is_the_same(made: tuple[list[Completion], list[Complet
         with packed():
             mine = read_capture(one)
             theirs = read_capture(other, beside=mine)
-        for capture, rows in ((mine, made[0]), (theirs, made[1])):
-            assert isinstance(capture.completions, Packed) == (not rows or rows[0].logprobs is None)
+        assert isinstance(mine.completions, Packed)
+        assert isinstance(theirs.completions, Packed)
         for plain, columns in ((first, mine), (second, theirs)):
             assert said_by(columns) == said_by(plain)
             assert looks(columns) == looks(plain)
@@ -143,6 +143,36 @@ def test_pieces_come_back_in_any_order() -> None:
     for number in [399, 0, 7, *range(400)]:
         assert spill.read(places[number]) == pieces[number]
     assert spill.read(large) == b"x" * 1_000_000
+
+
+FEW_DECIMALS = st.floats(-30, 0).map(lambda value: round(value, 6))
+LOGPROBS = st.lists(st.one_of(FEW_DECIMALS, st.sampled_from([-0.0, np.nan, 2e-6, -2147.483646])), max_size=8)
+
+
+@given(LOGPROBS)
+def test_six_decimals_are_packed_to_the_last_bit(values: list[float]) -> None:
+    numbers = np.array(values, dtype=np.float64)
+    found = decimals.packed(numbers)
+    assert found.dtype == np.int32
+    assert decimals.unpacked(found).tobytes() == numbers.tobytes()
+
+
+@given(st.lists(st.one_of(LOGPROBS, st.lists(st.floats(), max_size=3)), max_size=5), st.booleans(), st.data())
+def test_numbers_come_back_from_anywhere(parts: list[list[float]], held: bool, data: st.DataObject) -> None:
+    found, numbers = decimals.Decimals(held=held), np.array([one for part in parts for one in part], dtype=np.float64)
+    for part in parts:
+        if data.draw(st.booleans()):
+            found.append(np.array(part, dtype=np.float64))
+        else:
+            found.extend(decimals.packed(np.array(part, dtype=np.float64)))
+    assert len(found) == len(numbers)
+    for _ in range(3):
+        begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(numbers))] * 2)))
+        np.testing.assert_array_equal(found.part(begin, end), numbers[begin:end])
+        np.testing.assert_array_equal(
+            np.signbit(found.part(begin, end))[numbers[begin:end] == 0],
+            np.signbit(numbers[begin:end])[numbers[begin:end] == 0],
+        )
 
 
 def test_keys_are_numbered_by_request() -> None:

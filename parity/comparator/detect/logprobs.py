@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps, batches
+from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.messages import Message, message
 from parity.records import Completion, Evidence, Key, Kind, RaggedTokens, TokenIds
 from parity.records.evidence import LogprobEvidence
@@ -129,15 +130,25 @@ def usual_between(pairs: Pairs) -> Callable[[], float]:
     return found
 
 
-def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
+def listing_rows(pairs: Pairs) -> Ints:
+    """The pairs whose candidate's own logprobs list other tokens as well."""
+    side = side_of(pairs.candidate)
+    rows = np.flatnonzero(side.has_logprobs & ~side.has_own)
+    lists = (pairs.candidate[row].lists is not None for row in rows.tolist())
+    return rows[np.fromiter(lists, dtype=np.bool_, count=len(rows))]
+
+
+def doubtful_rows(pairs: Pairs, rows: Ints) -> set[int]:
     """Of these pairs with equal tokens, those to be looked at: where the candidate's own logprobs are of the chosen
     tokens alone and are not one for each of them, are no logprobs, or are not about the baseline's.
 
     Over all of them at once: each run records these, and looking at each pair would cost more than the comparison.
     """
-    doubtful = set()
+    sides = side_of(pairs.baseline), side_of(pairs.candidate)
+    in_columns = sides[0].has_own[rows] & sides[1].has_own[rows]
+    doubtful = set(_doubtful_in_columns(sides, rows[in_columns]))
     whole: list[int] = []
-    for row in rows:
+    for row in rows[~in_columns & sides[1].has_logprobs[rows]].tolist():
         a, b = pairs.baseline[row], pairs.candidate[row]
         if b.logprobs is None or b.lists is not None:
             continue
@@ -151,7 +162,20 @@ def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
         whole.append(row)
     for batch in batches([len(pairs.candidate[row].token_ids) for row in whole]):
         doubtful.update(_doubtful_of(pairs, whole[batch]))
-    return frozenset(doubtful)
+    return doubtful
+
+
+def _doubtful_in_columns(sides: tuple[Side, Side], rows: Ints) -> Iterator[int]:
+    """`_doubtful_of` where both sides have columns."""
+    for at in batches_of(sides[1].sizes[rows], BATCH):
+        some = rows[at]
+        theirs, values = (side.own(some) for side in sides)
+        usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
+        with np.errstate(invalid="ignore"):
+            hits = np.flatnonzero((np.abs(values - theirs) > LOGPROB_TOLERANCE / 2) | ~usable)
+        if len(hits):
+            ends = np.cumsum(sides[1].sizes[some])
+            yield from some[np.unique(np.searchsorted(ends, hits, side="right"))].tolist()
 
 
 def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:

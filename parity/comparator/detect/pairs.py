@@ -16,7 +16,7 @@ from parity.comparator.detect.cases import Case, InDoubt, Setup
 from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.logprobs import doubtful_rows
+from parity.comparator.detect.logprobs import doubtful_rows, listing_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
@@ -241,6 +241,6 @@ def _odd(setup: Setup, equal: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     if keys:
         odd |= np.array([key in keys for key in pairs.keys], dtype=np.bool_)
     if setup.inputs.candidate.has_logprobs:
-        odd |= np.array([b.lists is not None for b in pairs.candidate], dtype=np.bool_)
-        odd[list(doubtful_rows(pairs, equal.tolist()))] = True
+        odd[listing_rows(pairs)] = True
+        odd[list(doubtful_rows(pairs, equal))] = True
     return odd

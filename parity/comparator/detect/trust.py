@@ -22,8 +22,7 @@ def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
     words) shows that in the baseline as well. `plain`: no penalties were asked for.
     """
-    listing = (one for one in baseline if one.lists is not None) if baseline.has_logprobs else ()
-    lists = list(islice(listing, CALIBRATION))
+    lists = list(islice(baseline.listing(), CALIBRATION))
     return (bool(lists) or plain) and not any(
         own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists
     )

@@ -91,7 +91,7 @@ def _lists_without(arm: Capture, bans: Mapping[Key, Bans], of_run: Bans) -> Capt
             return one
         return replace(one, logprobs=_without(one.lists, bans.get(key, of_run), one.token_ids, own=True))
 
-    if all(one.lists is None for one in arm):
+    if next(arm.listing(), None) is None:
         return arm
     return replace(arm, completions={key: trimmed(key, one) for key, one in arm.completions.items()})
 

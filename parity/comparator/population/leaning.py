@@ -58,40 +58,65 @@ def first_of_context(tokens: Ints, row: Ints, place: Ints, spot: Ints | None = N
     before.
     """
     size = len(tokens)
-    same = np.ones(size, dtype=np.bool_)
-    name = tokens.astype(np.uint64)
-    if spot is not None:
-        name = name + spot.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    same = place >= CONTEXT - 1
     for back in range(1, CONTEXT):
-        before = np.concatenate([np.zeros(min(back, size), dtype=tokens.dtype), tokens[: max(0, size - back)]])
-        begins = np.concatenate([np.full(min(back, size), -1), row[: max(0, size - back)]])
-        same &= (begins == row) & (place >= back)
-        name = name * np.uint64(0x9E3779B97F4A7C15) + before.astype(np.uint64)
+        same[back:] &= row[: max(0, size - back)] == row[back:]
+        same[:back] = False
     kept = ~same
-    whole = np.flatnonzero(same)
+    parts = [slice(begin, min(begin + _AT_ONCE, size)) for begin in range(0, size, _AT_ONCE)]
+    ends = np.cumsum([0, *(int(same[part].sum()) for part in parts)]).tolist()
     # Written from the last to the first, a slot holds the first place of its name. Names that share a slot cost a few
     # places; sorting the names would take most of a comparison's time.
-    bits = max(1, (BUCKETS * len(whole)).bit_length())
-    slot = ((name[whole] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)).astype(np.int64)
-    number = np.arange(len(whole), dtype=np.int32 if len(whole) < 2**31 else np.int64)
-    first = np.empty(1 << bits, dtype=number.dtype)
-    first[slot[::-1]] = number[::-1]
-    kept[whole] = first[slot] == number
+    bits = max(1, (BUCKETS * ends[-1]).bit_length())
+    slots = np.empty(ends[-1], dtype=np.uint32 if bits <= 32 else np.uint64)
+    number = np.int32 if ends[-1] < 2**31 else np.int64
+    first = np.empty(1 << bits, dtype=number)
+    for part, begin, end in reversed(list(zip(parts, ends[:-1], ends[1:], strict=True))):
+        names = _names(tokens, part, spot)[same[part]]
+        slots[begin:end] = (names * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)
+        first[slots[begin:end][::-1]] = np.arange(begin, end, dtype=number)[::-1]
+    for part, begin, end in zip(parts, ends[:-1], ends[1:], strict=True):
+        kept[part][same[part]] = first[slots[begin:end]] == np.arange(begin, end, dtype=number)
     return kept
 
 
-def leaning(groups: tuple[Ints, Ints], residuals: tuple[FloatArray, FloatArray], unit: Ints, allowed: float) -> Leaning:
+_AT_ONCE = 1 << 16
+"""Tokens that get their names together."""
+
+
+def _names(tokens: Ints, part: slice, spot: Ints | None) -> npt.NDArray[np.uint64]:
+    """A number for each token of a part of all, made of the CONTEXT tokens up to it (and its spot)."""
+    some = tokens[max(0, part.start - CONTEXT + 1) : part.stop].astype(np.uint64)
+    name = some[len(some) - (part.stop - part.start) :]
+    if spot is not None:
+        name = name + spot[part].astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    for back in range(1, CONTEXT):
+        begin = len(some) - len(name) - back
+        none = np.zeros(min(max(0, -begin), len(name)), dtype=np.uint64)
+        before = np.concatenate([none, some[max(0, begin) : max(0, len(some) - back)]])
+        name = name * np.uint64(0x9E3779B97F4A7C15) + before
+    return name
+
+
+def leaning(
+    groups: tuple[Ints, Ints],
+    residuals: tuple[FloatArray, FloatArray],
+    unit: Ints,
+    counted: npt.NDArray[np.bool_],
+    allowed: float,
+) -> Leaning:
     """Does the candidate's residual differ from the baseline's by group, the same way in both halves?
 
     groups: of each token of baseline and candidate, any names, shape (N,). residuals: nats, shape (N,). unit: the
-    completion, counted from 0, shape (N,); even ones and odd ones are the halves. allowed: nats by which a group of a
-    clean arm may lean.
+    completion, counted from 0, shape (N,); even ones and odd ones are the halves. counted: tokens that do, shape (N,).
+    allowed: nats by which a group of a clean arm may lean.
     """
     numbers, count = _numbered(groups)
     sides = tuple(zip(numbers, residuals, (-1.0, 1.0), strict=True))
     p_values, leans, weighed = [], 0.0, 0.0
     for half in (0, 1):
-        learned, asked = unit % 2 == half, unit % 2 != half
+        learned = unit % 2 == half
+        learned, asked = counted & learned, counted & ~learned
         sums, seen = np.zeros(count), np.zeros(count)
         for group, values, sign in sides:
             sums += np.bincount(group[learned], sign * values[learned], minlength=count)
@@ -109,9 +134,9 @@ def leaning(groups: tuple[Ints, Ints], residuals: tuple[FloatArray, FloatArray],
 
 def _numbered(groups: tuple[Ints, Ints]) -> tuple[tuple[Ints, Ints], int]:
     """Groups by numbers from 0, and how many there may be."""
+    if all(len(one) and one.min() >= 0 and one.max() < MOST_NAMES for one in groups):
+        return groups, int(max(one.max() for one in groups)) + 1
     both = np.concatenate(groups)
-    if len(both) and both.min() >= 0 and both.max() < MOST_NAMES:
-        return groups, int(both.max()) + 1
     names, numbers = np.unique(both, return_inverse=True)
     return (numbers[: len(groups[0])], numbers[len(groups[0]) :]), len(names)
 
@@ -131,8 +156,8 @@ def leanings(
     """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ...; `new`: tokens that count (`first_of_contexts`),
     shape (N,)."""
     allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
-    place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
     tokens = residuals.baseline_token, residuals.candidate_token
-    groups = {"ids": (tokens[0][new], tokens[1][new]), "places": (place[new], place[new])}
-    sides, unit = (baseline.capped[new], candidate.capped[new]), completion.of[new]
-    return {name: leaning(each, sides, unit, allowed) for name, each in groups.items()}
+    sides = baseline.capped, candidate.capped
+    ids = leaning(tokens, sides, completion.of, new, allowed)
+    place = np.frexp(residuals.place + 0.5)[1]
+    return {"ids": ids, "places": leaning((place, place), sides, completion.of, new, allowed)}

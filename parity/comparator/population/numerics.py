@@ -97,12 +97,14 @@ def measure_numerics(
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
     recorded = (
-        Arm.of(residuals.baseline, residuals.baseline_score, step),
+        Arm.of(residuals.baseline, residuals.baseline_score, step)
+        if residuals.by_scores
+        else Arm.of_none(len(residuals)),
         Arm.of(residuals.candidate, residuals.candidate_score, step),
     )
     baseline, candidate = arms = _comparable(recorded, residuals)
     completion = Groups(numbered(residuals.row))
-    block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
+    block = Groups(numbered(residuals.row.astype(np.int64) * 65_536 + residuals.place // BLOCK))
     firsts = np.concatenate([[True], residuals.row[1:] != residuals.row[:-1]])
     named = [keys[row] for row in residuals.row[firsts].tolist()] if keys else []
     new = first_of_contexts(residuals)
@@ -205,7 +207,7 @@ def _noisier(
 
 
 def _silent(arm: Arm) -> Arm:
-    return structs.replace(arm, capped=np.zeros_like(arm.capped))
+    return structs.replace(arm, capped=np.broadcast_to(0.0, len(arm.capped)))
 
 
 def _with_failed(found: Numerics, p_values: Mapping[str, float], alpha: float) -> Numerics:

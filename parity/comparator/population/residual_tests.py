@@ -88,6 +88,12 @@ class Arm(Struct, frozen=True):
             logit > FAR * unit,
         )
 
+    @staticmethod
+    def of_none(count: int) -> Arm:
+        """Of residuals that are all 0, in no room."""
+        zeros, never = np.broadcast_to(0.0, count), np.broadcast_to(False, count)
+        return Arm(zeros, zeros, zeros, never, never, never)
+
     def where(self, kept: npt.NDArray[np.bool_]) -> Arm:
         """Of some tokens, `kept` of shape (N,)."""
         return Arm(*(getattr(self, one)[kept] for one in self.__struct_fields__))
@@ -139,7 +145,9 @@ class Groups(Struct, frozen=True):
 
 def numbered(names: Ints) -> Ints:
     """Runs of equal names, counted from 0."""
-    return np.concatenate([[0], np.cumsum(names[1:] != names[:-1])]).astype(np.int64)
+    found = np.zeros(max(1, len(names)), dtype=np.int32)
+    np.cumsum(names[1:] != names[:-1], dtype=np.int32, out=found[1:])
+    return np.asarray(found)
 
 
 def allowed_shift(baseline_variance: float, candidate_variance: float) -> float:

@@ -50,8 +50,8 @@ def spots(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion:
     asked = []
     for where, by_context in ((residuals.context, True), (residuals.place, False)):
         new = first_of_contexts(residuals, where)
-        sides = baseline.noise[new], candidate.noise[new]
-        asked.append(_asked(where[new], *sides, completion.of[new], least, exact=exact, by_context=by_context))
+        sides = baseline.noise, candidate.noise
+        asked.append(_asked(where, *sides, completion.of, new, least, exact=exact, by_context=by_context))
     best = min(asked, key=lambda one: one.p_value)
     return Spots(min(1.0, len(asked) * best.p_value), best.size, best.found, best.by_context)
 
@@ -61,19 +61,21 @@ def _asked(
     baseline: FloatArray,
     candidate: FloatArray,
     unit: Ints,
+    counted: npt.NDArray[np.bool_],
     least: float,
     *,
     exact: bool,
     by_context: bool,
 ) -> Spots:
-    """least: nats of noise that a spot of a clean arm may have: where arms compute to the last bit alike but for some
-    batches, these are often those of the longest contexts, which end last."""
-    count, p_values, more, weight = int(where.max()) + 1, [], 0.0, 0.0
+    """counted: tokens that do. least: nats of noise that a spot of a clean arm may have: where arms compute to the last
+    bit alike but for some batches, these are often those of the longest contexts, which end last."""
+    count, p_values, more, weight = int(where[counted].max()) + 1, [], 0.0, 0.0
     found: dict[int, float] = {}
-    usual = float(candidate.mean())
+    usual = float(candidate[counted].mean())
     allowed = max(LARGER * usual, least - usual)
     for half in (0, 1):
-        learned, asked = unit % 2 == half, unit % 2 != half
+        learned = unit % 2 == half
+        learned, asked = counted & learned, counted & ~learned
         if not learned.any() or not asked.any():
             return Spots(1.0)
         excess = _excess(baseline[learned], candidate[learned], where[learned], count, exact=exact)

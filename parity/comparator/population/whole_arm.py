@@ -20,7 +20,7 @@ from parity.comparator.reference.references import References
 from parity.comparator.reference.residuals import PairedResiduals, paired_residuals
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
-from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.messages import Message, message
 from parity.records import Finding, Key, Severity
 
@@ -187,14 +187,15 @@ def _paired(
     inputs: Inputs, references: References, pairs: Pairs, gaps: Mapping[Key, TokenGaps], part: Part
 ) -> PairedResiduals | None:
     """The residuals of the pairs with the same prompt, by all scores that there are of them."""
-    rows = np.flatnonzero(pairs.same_prompt).tolist()
-    sides = [pairs.baseline[row] for row in rows], [pairs.candidate[row] for row in rows]
+    rows = np.flatnonzero(pairs.same_prompt)
+    sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
     own = {key: one for key, (one, _) in references.baseline.items()}
-    alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
-    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
-    others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
-    parts_at = [int(pairs.parts_at[row]) for row in rows]
-    return paired_residuals(sides, parts_at, (own, others), part.since, part.until, inputs.vocab_size)
+    others, arm = gaps, inputs.candidate.header.arm
+    if references.lookup.scored(arm):
+        alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
+        scored = references.lookup.all_gaps(arm, alone)
+        others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
+    return paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
 
 
 def _step(found: PairedResiduals) -> float:
@@ -211,8 +212,8 @@ def _own(found: PairedResiduals) -> tuple[FloatArray, FloatArray]:
     """The logprobs of the arms' own, some of them."""
     every = max(1, len(found) // rates.QUANTILES_OF)
     return (
-        (found.baseline + found.baseline_score)[::every],
-        (found.candidate + found.candidate_score)[::every],
+        found.baseline[::every] + found.baseline_score[::every],
+        found.candidate[::every] + found.candidate_score[::every],
     )
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps, batches
+from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps
+from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.records import Completion, Key, RaggedTokens, TopLogprobs
+from parity.records.lazy import Rows
 
 NO_LOGPROB = 1e-3
 """Nats. A value above it is no logprob."""
@@ -25,7 +28,7 @@ class PairedResiduals(Struct, frozen=True):
     baseline, candidate: own logprob minus score, nats, shape (N,); the baseline's are 0 where there are no scores, and
     the candidate's are against the baseline's own logprobs then. score: logprob of the candidate's token and of the
     baseline's by the score (else by the baseline itself), shape (N,). row: the pair, place: the token's position;
-    context: how many tokens stand before it, the prompt's included.
+    context: how many tokens stand before it, the prompt's included. Of these three, 32 bits each.
     baseline_token, candidate_token: the ids that these are of, shape (N,).
     """
 
@@ -33,11 +36,11 @@ class PairedResiduals(Struct, frozen=True):
     candidate: FloatArray
     baseline_score: FloatArray
     candidate_score: FloatArray
-    row: np.typing.NDArray[np.int64]
-    place: np.typing.NDArray[np.int64]
-    context: np.typing.NDArray[np.int64]
-    baseline_token: np.typing.NDArray[np.int64]
-    candidate_token: np.typing.NDArray[np.int64]
+    row: Ints
+    place: Ints
+    context: Ints
+    baseline_token: Ints
+    candidate_token: Ints
     by_scores: bool
 
     def __len__(self) -> int:
@@ -84,7 +87,7 @@ def _with_unequal_lengths(one: Completion, top: TopLogprobs) -> FloatArray:
     return found
 
 
-def _chosen(ids: np.typing.NDArray[np.int64], values: FloatArray, tokens: np.typing.NDArray[np.int64]) -> FloatArray:
+def _chosen(ids: Ints, values: FloatArray, tokens: Ints) -> FloatArray:
     """The value of each token in its list, NaN where it is not listed or no logprob; ids of shape (T, K)."""
     if ids.shape[1] == 1:
         found = np.where(ids[:, 0] == tokens, values[:, 0], np.nan)
@@ -93,14 +96,19 @@ def _chosen(ids: np.typing.NDArray[np.int64], values: FloatArray, tokens: np.typ
         for column in range(ids.shape[1]):
             here = (ids[:, column] == tokens) & np.isnan(found)
             np.copyto(found, values[:, column], where=here)
+    return _usable(found)
+
+
+def _usable(found: FloatArray) -> FloatArray:
+    """Logprobs, in place: NaN for what is none, and none above 0."""
     with np.errstate(invalid="ignore"):
         found[~((found <= NO_LOGPROB) & (found > -np.inf))] = np.nan
     return np.minimum(found, 0.0, out=found)
 
 
 def paired_residuals(
-    sides: tuple[Sequence[Completion], Sequence[Completion]],
-    parts_at: Sequence[int],
+    completions: tuple[Sequence[Completion], Sequence[Completion]],
+    parts_at: Sequence[int] | Ints,
     scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]],
     since: Mapping[Key, int],
     until: Mapping[Key, int],
@@ -113,92 +121,132 @@ def paired_residuals(
     pair parts, the score of the one is the score of the other. since, until: the tokens of a pair to look at, where not
     all of them. Tokens from the first id outside the vocabulary on are left out.
     """
-    rows = _with_logprobs(sides, until)
-    keys = [sides[1][row].key for row in rows]
-    by_scores = any(not one.keys().isdisjoint(keys) for one in scores)
-    if by_scores:  # of the others nothing is known
-        rows = [row for row, key in zip(rows, keys, strict=True) if key in scores[0] or key in scores[1]]
-    found = []
-    for at in batches([len(sides[1][row].token_ids) for row in rows]):
-        some = rows[at]
-        batch = [sides[0][row] for row in some], [sides[1][row] for row in some]
-        parts = [int(parts_at[row]) if parts_at[row] >= 0 else None for row in some]
-        one = _of_batch(batch, some, parts, scores if by_scores else None, since, until, vocab_size)
-        if len(one):
-            found.append(one)
-    return _joined(found) if found else None
+    sides = side_of(completions[0]), side_of(completions[1])
+    parts = np.asarray(parts_at, dtype=np.int64)
+    ends = sides[1].spread(until, _ALL)
+    rows = np.flatnonzero(sides[0].has_logprobs & sides[1].has_logprobs & (ends > 0))
+    by_scores = False
+    if any(scores):
+        keys = sides[1].keys(rows)
+        by_scores = any(not one.keys().isdisjoint(keys) for one in scores)
+        if by_scores:  # of the others nothing is known
+            known = [key in scores[0] or key in scores[1] for key in keys]
+            rows = rows[np.array(known, dtype=np.bool_)]
+    looked = _Looked(sides, parts, sides[1].spread(since, 0), ends, scores if by_scores else None)
+    found = _Columns(int(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]).sum()))
+    count = 0
+    for at in batches_of(sides[1].sizes[rows], BATCH):
+        some = _of_batch(looked, rows[at], vocab_size)
+        found.add(some)
+        count += len(some)
+    return found.whole(by_scores=by_scores) if count else None
 
 
-def _joined(parts: list[PairedResiduals]) -> PairedResiduals:
-    """One after another. Each column of the parts is let go once it is joined, so that there are not two of all."""
-    first = parts[0]
-    columns = {name: [getattr(one, name) for one in parts] for name in first.__struct_fields__ if name != "by_scores"}
-    parts.clear()
-    return structs.replace(first, **{name: np.concatenate(columns.pop(name)) for name in list(columns)})
+_ALL = np.iinfo(np.int64).max
+"""So many tokens are all that there are."""
 
 
-def _of_batch(
-    sides: tuple[Sequence[Completion], Sequence[Completion]],
-    rows: Sequence[int],
-    parts: Sequence[int | None],
-    scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]] | None,
-    since: Mapping[Key, int],
-    until: Mapping[Key, int],
-    vocab_size: int | None,
-) -> PairedResiduals:
-    """`paired_residuals` of some of the pairs, which are these rows of all; scores: None to do without."""
-    keys = [one.key for one in sides[1]]
-    tokens = [RaggedTokens.of([one.token_ids for one in side]) for side in sides]
-    lengths = _lengths(sides, parts if scores is None else [None] * len(rows), until)
-    size = np.array(lengths, dtype=np.int64)
+class _Looked(NamedTuple):
+    """What `paired_residuals` is asked about; by pair, shape (P,): where they part, and the tokens from `first` to
+    before `end`."""
+
+    sides: tuple[Side, Side]
+    parts_at: Ints
+    first: Ints
+    end: Ints
+    scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]] | None
+    """None to do without."""
+
+
+class _Columns:
+    """Residuals, some after others. Room is made for as many as there may be: what nobody writes to takes none."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+        self._found: dict[str, np.typing.NDArray[Any]] = {}
+
+    def add(self, some: PairedResiduals) -> None:
+        before, self._count = self._count, self._count + len(some)
+        for name in _WRITTEN:
+            if name == "baseline" and not some.by_scores:
+                continue  # all 0
+            values, like = getattr(some, name), _ALIKE.get(name)
+            if like is not None and name not in self._found:
+                if values is getattr(some, like):
+                    continue
+                self._found[name] = self._found[like].copy() if before else self._room(values)
+            if name not in self._found:
+                self._found[name] = self._room(values)
+            column = self._found[name]
+            if column.dtype.itemsize < values.dtype.itemsize:
+                column = self._found[name] = column.astype(values.dtype)
+            column[before : self._count] = values
+
+    def _room(self, like: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
+        return np.empty(self._most, dtype=like.dtype)
+
+    def whole(self, *, by_scores: bool) -> PairedResiduals:
+        found = {name: column[: self._count] for name, column in self._found.items()}
+        found = {"baseline": np.broadcast_to(0.0, self._count)} | found
+        found |= {name: found[like] for name, like in _ALIKE.items() if name not in found}
+        return PairedResiduals(**found, by_scores=by_scores)
+
+
+_ALIKE = {"candidate_score": "baseline_score", "candidate_token": "baseline_token"}
+"""Columns that may be another one, which stands before them."""
+
+_WRITTEN = [name for name in PairedResiduals.__struct_fields__ if name not in ("by_scores", *_ALIKE)] + list(_ALIKE)
+
+
+def _of_batch(looked: _Looked, rows: Rows, vocab_size: int | None) -> PairedResiduals:
+    """`paired_residuals` of some of the pairs."""
+    sides, scores = looked.sides, looked.scores
+    parts, first = looked.parts_at[rows], looked.first[rows]
+    tokens = [side.tokens(rows) for side in sides]
+    size = np.minimum(np.minimum(tokens[0].sizes, tokens[1].sizes), looked.end[rows])
+    if scores is None:
+        size = np.where(parts >= 0, np.minimum(size, parts), size)
     begin = np.cumsum(size) - size
     place = np.arange(int(size.sum())) - np.repeat(begin, size)
     kept = [_first_of_each(one, size, place) for one in tokens]
-    own = [chosen_logprobs(side, one)[at] for side, one, at in zip(sides, tokens, kept, strict=True)]
+    own = [_own(side, rows, one)[at] for side, one, at in zip(sides, tokens, kept, strict=True)]
     ids = [one.flat[at] for one, at in zip(tokens, kept, strict=True)]
-    score = [own[0], own[0]] if scores is None else [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)]
+    if scores is None:
+        score = [own[0], own[0]]
+    else:
+        keys = sides[1].keys(rows)
+        score = [_scores_of(side, keys, parts.tolist(), size.tolist(), scores) for side in (0, 1)]
     residuals = own[0] - score[0], own[1] - score[1]
-    prompt = np.array([len(one.prompt_token_ids) for one in sides[1]], dtype=np.int64)
-    first = np.array([since.get(key, 0) for key in keys], dtype=np.int64)
     known = np.isfinite(residuals[0]) & np.isfinite(residuals[1]) & (place >= np.repeat(first, size))
     known &= _before_invalid(tokens, place, size, vocab_size)
+    of_baseline, token = score[0][known], ids[0][known]
     return PairedResiduals(
         baseline=residuals[0][known],
         candidate=residuals[1][known],
-        baseline_score=score[0][known],
-        candidate_score=score[1][known],
-        row=np.repeat(np.array(rows, dtype=np.int64), size)[known],
-        place=place[known],
-        context=(place + np.repeat(prompt, size))[known],
-        baseline_token=ids[0][known],
-        candidate_token=ids[1][known],
+        baseline_score=of_baseline,
+        candidate_score=of_baseline if score[0] is score[1] else score[1][known],
+        row=_narrow(np.repeat(rows, size)[known]),
+        place=_narrow(place[known]),
+        context=_narrow((place + np.repeat(sides[1].prompt_sizes[rows], size))[known]),
+        baseline_token=token,
+        candidate_token=token if np.array_equal(ids[0], ids[1]) else ids[1][known],
         by_scores=scores is not None,
     )
 
 
-def _with_logprobs(sides: tuple[Sequence[Completion], Sequence[Completion]], until: Mapping[Key, int]) -> list[int]:
-    """The pairs that have logprobs of their own on both sides, and tokens to look at."""
-    return [
-        row
-        for row, (a, b) in enumerate(zip(*sides, strict=True))
-        if a.logprobs is not None and b.logprobs is not None and until.get(b.key, 1) > 0
-    ]
+def _narrow(values: Ints) -> Ints:
+    """Numbers of rows and places, which are below 2 ** 31 in any file that is read, in half the room."""
+    return np.asarray(values, dtype=np.int32)
 
 
-def _lengths(
-    sides: tuple[Sequence[Completion], Sequence[Completion]], most: Sequence[int | None], until: Mapping[Key, int]
-) -> list[int]:
-    """Tokens of each pair that both sides have, up to `until` and `most` of them."""
-    found = []
-    for a, b, end in zip(*sides, most, strict=True):
-        length = min(len(a.token_ids), len(b.token_ids), until.get(b.key, len(b.token_ids)))
-        found.append(length if end is None else min(length, end))
-    return found
+def _own(side: Side, rows: Rows, tokens: RaggedTokens) -> FloatArray:
+    """`chosen_logprobs` of these."""
+    if side.has_own[rows].all():
+        return _usable(side.own(rows).copy())
+    return chosen_logprobs(side.some(rows), tokens)
 
 
-def _first_of_each(
-    tokens: RaggedTokens, size: np.typing.NDArray[np.int64], place: np.typing.NDArray[np.int64]
-) -> np.typing.NDArray[np.int64] | slice:
+def _first_of_each(tokens: RaggedTokens, size: Ints, place: Ints) -> Ints | slice:
     """Where the first `size` tokens of each row stand among all of them."""
     start = tokens.offsets
     return slice(None) if np.array_equal(np.diff(start), size) else np.repeat(start[:-1], size) + place
@@ -207,7 +255,7 @@ def _first_of_each(
 def _scores_of(
     side: int,
     keys: Sequence[Key],
-    parts: Sequence[int | None],
+    parts: Sequence[int],
     lengths: Sequence[int],
     scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]],
 ) -> FloatArray:
@@ -218,7 +266,7 @@ def _scores_of(
         if own is not None:
             found.append(_padded(own.chosen[:length], length))
         elif other is not None:
-            found.append(_padded(other.chosen[: length if part is None else min(part, length)], length))
+            found.append(_padded(other.chosen[: length if part < 0 else min(part, length)], length))
         else:
             found.append(np.full(length, np.nan))
     return np.concatenate(found) if found else np.empty(0)
@@ -230,8 +278,8 @@ def _padded(values: FloatArray, length: int) -> FloatArray:
 
 def _before_invalid(
     tokens: Sequence[RaggedTokens],
-    place: np.typing.NDArray[np.int64],
-    size: np.typing.NDArray[np.int64],
+    place: Ints,
+    size: Ints,
     most: int | None,
 ) -> BoolArray:
     """Tokens that stand before the first id that is none, on either side; shape of `place`. `most`: ids there are."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.sides import side_of
 from parity.records import Key
 
 
@@ -21,12 +22,21 @@ def repeated_until(pairs: Pairs) -> Mapping[Key, int]:
     Of all pairs that share a beginning one does not count as a repetition. Pairs that repeat nothing are left out.
     """
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for row, one in enumerate(pairs.candidate):
-        groups[one.prompt_token_ids.tobytes()].append(row)
+    for row in _of_repeated_prompts(pairs):
+        groups[pairs.candidate[row].prompt_token_ids.tobytes()].append(row)
     found: dict[Key, int] = {}
     for rows in groups.values():
         if len(rows) > 1:
             found.update(_shared(pairs, rows))
+    return found
+
+
+def _of_repeated_prompts(pairs: Pairs) -> list[int]:
+    """The rows whose prompt is another's as well, and a few more: those of one hash."""
+    hashes = np.fromiter(map(hash, side_of(pairs.candidate).prompts()), dtype=np.int64, count=len(pairs.keys))
+    order = np.argsort(hashes, kind="stable")
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    found: list[int] = np.unique(np.concatenate([order[1:][same], order[:-1][same]])).tolist()
     return found
 
 

@@ -39,7 +39,7 @@ class Pairs(Struct, frozen=True):
     """Pairs of which one side or both were aborted."""
 
     def said_apart(self) -> Iterable[int]:
-        """The rows in which something besides tokens may differ: all, where nobody knows."""
+        """The rows in which something besides tokens and their logprobs may differ: all, where nobody knows."""
         if isinstance(self.baseline, Each) and isinstance(self.candidate, Each):
             found = self.candidate.of.aside(self.baseline.of)
             if found is not None:

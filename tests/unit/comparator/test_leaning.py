@@ -31,7 +31,8 @@ def scattered(rng: np.random.Generator, completions: int, tokens: int) -> dict[s
 
 
 def asked(made: dict[str, np.ndarray], allowed: float = 0.0) -> tuple[float, float]:
-    found = leaning((made["ids"], made["ids"]), (made["baseline"], made["candidate"]), made["unit"], allowed)
+    arms, every = (made["baseline"], made["candidate"]), np.ones(len(made["unit"]), dtype=np.bool_)
+    found = leaning((made["ids"], made["ids"]), arms, made["unit"], every, allowed)
     return found.p_value, found.size
 
 

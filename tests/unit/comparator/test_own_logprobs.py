@@ -205,7 +205,7 @@ def test_equal_completions_are_not_looked_at_one_by_one(monkeypatch: pytest.Monk
     base = capture("cpu/base", *(completion(TEXT, f"p{i}", logprobs=own(TEXT, values)) for i in range(6)))
     each = [own(TEXT, values), own(TEXT, wrong), short, own((*TEXT[:5], 1, *TEXT[6:]), values), None, own(TEXT, values)]
     other = capture("cpu/mtp", *(completion(TEXT, f"p{i}", logprobs=one) for i, one in enumerate(each)))
-    assert doubtful_rows(pair_up(base, other), range(6)) == {1, 2, 3}
+    assert doubtful_rows(pair_up(base, other), np.arange(6)) == {1, 2, 3}
     monkeypatch.setattr(pairs_module, "Case", None)  # none is made of a pair with nothing to look at
     assert compare(base, capture("cpu/mtp", *base), options=CompareOptions()).verdict is Verdict.PASS
 
