@@ -27,7 +27,7 @@ from parity.pipeline.analyse import analyse
 from parity.pipeline.inside import look_inside, steps_beside, with_drafts, with_steps
 from parity.pipeline.saving import save_comparison
 from parity.plan.checkpoint import shipped_checkpoint
-from parity.records import Capture, Completion, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.records import Capture, Completion, Finding, Json, Key, Scores, Verdict, all_scores
 from parity.text import visible
 from parity.view import Evidence, RunView, of_captures
 
@@ -281,7 +281,5 @@ def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> tuple[Score
     if isinstance(given, Mapping):
         return given, ()
     paths = [Path(one) for one in ([given] if isinstance(given, str | Path) else given)]
-    found: dict[ScoreKey, TopLogprobs] = {}
-    for path in paths:
-        found.update(read_scores(path))
+    found = all_scores([read_scores(path) for path in paths])
     return found, tuple(str(path.absolute()) for path in paths)

@@ -12,6 +12,7 @@ from parity.capture.lines import Report
 from parity.capture.packing import Packing, Part
 from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
+from parity.capture.score_columns import PackedScores
 from parity.messages import Message, Parameter, message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
@@ -38,6 +39,8 @@ class Assembler:
     """For a reader of a large one: completions go there, and who is there twice is asked at the end. Not where the
     first one lists logprobs of other tokens too: checks look at those several times, which takes three times as long
     when they are packed."""
+    packed_scores: PackedScores | None = None
+    """For a reader of many scores: they go there, and which is there twice is asked at the end."""
     shard_begins: bool = False
     """The next record is the header of a further file."""
     before: tuple[int, int] = (0, 0)
@@ -138,23 +141,17 @@ class Assembler:
     def score(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a score record in. Raises Malformed."""
         key, logprobs = parse_score(record)
+        if self.packed_scores is not None:
+            self.packed_scores.add(key, logprobs, line)
+            return
         if key in self.scores:
-            self.report(
-                line,
-                message(
-                    "capture.score_given_twice",
-                    "score of {arm} {key} given twice (first on line {key_2})",
-                    arm=key.arm,
-                    key=Key(*key[1:]),
-                    key_2=self.score_lines[key],
-                ),
-            )
+            self.report(line, score_given_twice(key, self.score_lines[key]))
             return
         self.scores[key] = logprobs
         self.score_lines[key] = line
 
     def score_count(self) -> int:
-        return len(self.scores)
+        return len(self.scores if self.packed_scores is None else self.packed_scores)
 
     def _footer(self, line: int, record: Mapping[str, Any]) -> None:
         self.footer_line = line
@@ -229,6 +226,17 @@ def given_twice(key: Key, first: int) -> Message:
     """`first`: the line where it stands first."""
     return message(
         "capture.completion_given_twice", "completion {key} given twice (first on line {line})", key=key, line=first
+    )
+
+
+def score_given_twice(key: ScoreKey, first: int) -> Message:
+    """`first`: the line where it stands first."""
+    return message(
+        "capture.score_given_twice",
+        "score of {arm} {key} given twice (first on line {key_2})",
+        arm=key.arm,
+        key=Key(*key[1:]),
+        key_2=first,
     )
 
 

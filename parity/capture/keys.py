@@ -33,6 +33,8 @@ class Keys(Index[Key]):
         self._numbers = array("i")
         """Round and sample in turns."""
         self._hashes = array("q")
+        self._last: tuple[object, int | None] = (None, None)
+        """The last one that was found."""
 
     def append(self, key: Key) -> None:
         """While they are being read: nothing has been looked up yet."""
@@ -94,6 +96,9 @@ class Keys(Index[Key]):
 
     def row(self, key: object) -> int | None:
         """Where it stands; None where it does not."""
+        last, found = self._last
+        if key is last or key == last:  # several ask for the same one after another
+            return found
         if not isinstance(key, tuple):
             return None
         hashes, order = self._index
@@ -101,7 +106,8 @@ class Keys(Index[Key]):
         at = bisect_left(hashes, wanted)
         while at < len(hashes) and hashes[at] == wanted:
             if self[order[at]] == key:
-                return int(order[at])
+                self._last = key, int(order[at])
+                return self._last[1]
             at += 1
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from parity.capture.assemble import NO_FOOTER, Assembler, given_twice
+from parity.capture.assemble import NO_FOOTER, Assembler, given_twice, score_given_twice
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
 from parity.capture.lines import CUT_OFF, Lines, Seen, is_record, lines_of
@@ -15,6 +15,7 @@ from parity.capture.packing import Packing
 from parity.capture.problems import CaptureError
 from parity.capture.remote import Place, place_of
 from parity.capture.rows import Packed
+from parity.capture.score_columns import PackedScores
 from parity.capture.shards import files_of
 from parity.capture.stretch import Ahead, Readers, Stretch, is_plain
 from parity.cycles import no_cycle_search
@@ -129,16 +130,28 @@ def read_scores(path: str | Path, *, seen: Seen | None = None) -> Scores:
     """The score records of a capture file, or of a file that holds score records only; `seen` as in `read_capture`."""
     path = Path(path)
 
+    many = PackedScores() if path.is_file() and path.stat().st_size >= PACKED_FROM else None
+
     def fail(line: int | None, what: Message) -> NoReturn:
+        check_keys()
+        refuse(line, what)
+
+    def refuse(line: int | None, what: Message) -> NoReturn:
         holds = message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md")
         raise CaptureError(str(path), line, what, hint=hint_for(what, holds))
 
-    assembler = Assembler(fail, source=str(path))
+    def check_keys() -> None:
+        twice = None if many is None else many.repeated()
+        if twice is not None:
+            refuse(twice[0], score_given_twice(*twice[1:]))
+
+    assembler = Assembler(fail, source=str(path), packed_scores=many)
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
     for line, record in lines_of(path, fail, seen):
         if is_record(record, "header"):
             continue
         assembler.add(line, record)
-    if not assembler.scores and assembler.footer_line is None:
+    check_keys()
+    if not assembler.score_count() and assembler.footer_line is None:
         fail(None, message("capture.no_score_records", "no score records"))
-    return assembler.scores
+    return assembler.scores if many is None else many.whole()

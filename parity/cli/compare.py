@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from parity.capture.stretch import Readers
     from parity.comparator import Comparison
     from parity.pipeline.inside import Inside
-    from parity.records import Capture, Json, ScoreKey, TopLogprobs
+    from parity.records import Capture, Json, Scores
     from parity.view import RunView
 
 
@@ -192,7 +192,7 @@ class _Sides:
     baseline: Capture
     candidate: Capture
     paths: tuple[Place, Place]
-    scores: dict[ScoreKey, TopLogprobs]
+    scores: Scores
     score_files: list[str]
 
 
@@ -208,6 +208,7 @@ def _sides(
     readers: Readers,
 ) -> _Sides:
     from parity.capture import read_capture, read_scores
+    from parity.records import all_scores
 
     if against is None and candidate is None:
         raise Misused(message("cli.name_two_captures", "name two captures, or one and --against RUN"))
@@ -219,12 +220,13 @@ def _sides(
         )
     if against is None and arm is not None:
         raise Misused(message("cli.arm_names_arm", "--arm names an arm of the golden run: it goes with --against"))
-    scores: dict[ScoreKey, TopLogprobs] = {}
+    known: list[Scores] = []
     for path in score_files:
         found = read_scores(path, seen=watch.file(path))
         if not found:
             say(message("cli.warning_holds_no", "warning: {path} holds no scores", path=str(path)))
-        scores.update(found)
+        known.append(found)
+    scores = all_scores(known)
     files = [str(path.absolute()) for path in score_files]
     if against is None:
         assert candidate is not None
@@ -236,7 +238,7 @@ def _sides(
     second = read_capture(baseline, partial=partial, seen=watch.file(baseline), readers=readers)
     golden = load_golden(against, second.header.arm, arm=arm, db=db)
     files += [str(path.absolute()) for path in golden.score_files]
-    return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)
+    return _Sides(golden.capture, second, (golden.path, baseline), all_scores((golden.scores, scores)), files)
 
 
 def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:

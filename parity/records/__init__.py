@@ -382,3 +382,14 @@ class ScoreKey(NamedTuple):
 
 
 Scores = Mapping[ScoreKey, TopLogprobs]
+
+
+def all_scores(sources: Iterable[Scores]) -> Scores:
+    """Those of all sources; where several have one, the last one's. Nothing is copied where one alone has any."""
+    some = [one for one in sources if one]
+    if len(some) < 2:
+        return some[0] if some else {}
+    merged: dict[ScoreKey, TopLogprobs] = {}
+    for one in some:
+        merged.update(one)
+    return merged

@@ -16,6 +16,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.run import Run
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
+from parity.comparator.reference.stored import gaps_alone, overlaid
 from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, Remarks
@@ -51,7 +52,7 @@ def conclude(
         classes=found.classes,
         stats=run.stats,
         notes=remarks.notes,
-        baseline_gaps=keep_gaps(_only_gaps(references), inputs.baseline, inputs.given[0]),
+        baseline_gaps=keep_gaps(gaps_alone(references.baseline), inputs.baseline, inputs.given[0]),
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
         first_divergence=pairs.by_key(),
         next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps + _of_limits(remarks),
@@ -188,10 +189,6 @@ def _order(finding: Finding) -> tuple[float, str, int, int, int, str]:
     )
 
 
-def _only_gaps(references: References) -> dict[Key, TokenGaps]:
-    return {key: gaps for key, (gaps, _) in references.baseline.items()}
-
-
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:
     """Gaps of all scored completions of the candidate, those equal to the baseline's that alone are scored included."""
     arm = inputs.arms[1]
@@ -199,4 +196,4 @@ def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run
     rows = np.flatnonzero(pairs.identical).tolist() if known else ()
     alone = [pairs.candidate[row] for row in rows if pairs.keys[row] in known]
     scored = references.lookup.all_gaps(arm, alone)
-    return {**run.gaps, **{key: gaps for key, (gaps, _) in scored.items()}}
+    return overlaid(run.gaps, gaps_alone(scored))

@@ -8,16 +8,29 @@ from itertools import pairwise
 import numpy as np
 
 from parity.comparator.reference.gaps import TokenGaps, batches
+from parity.comparator.reference.stored import changed
 from parity.records import Capture, Key, TokenIds
 from parity.records.gaps import KeptGaps
 
 
-def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) -> dict[Key, KeptGaps]:
+def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) -> Mapping[Key, KeptGaps]:
     """`gaps` of the capture as it was compared, for the tokens of the capture as it was given.
 
     Normalising may have cut the EOS token off a stream: its gap is not known. A stream that was replaced by another of
     the same text has none.
     """
+    if not isinstance(gaps, dict):
+        if compared.tokens is given.tokens:  # one column
+            others = set[Key]()
+        else:
+            others = {
+                key
+                for key in gaps
+                if not _begins_with(given.completions[key].token_ids, compared.completions[key].token_ids)
+            }
+        return changed(
+            gaps, lambda key, view: _kept(view, len(given.completions[key].token_ids)), lambda key: key not in others
+        )
     shown = {
         key: given.completions[key].token_ids
         for key in gaps
@@ -41,6 +54,15 @@ def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) 
         key: _padded(KeptGaps(gap[part], bounded[part], best_id[part]), len(tokens))
         for (key, tokens), part in zip(shown.items(), parts, strict=True)
     }
+
+
+def _kept(view: TokenGaps, length: int) -> KeptGaps:
+    """Of one completion that has `length` tokens."""
+    with np.errstate(over="ignore"):
+        gap = np.round(view.gap, 4).astype(np.float32)
+    best_id = view.best_id.astype(np.int32)
+    best_id[best_id != view.best_id] = -1  # 32 bits, or no token
+    return _padded(KeptGaps(gap, view.bounded, best_id), length)
 
 
 def _begins_with(tokens: TokenIds, beginning: TokenIds) -> bool:

@@ -15,6 +15,7 @@ from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.references import References
+from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
@@ -33,7 +34,8 @@ def setup_of(
     reference, tolerance = references.lookup, references.tolerance
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
     doubt = doubt_of(options, references.floor, tolerance, reference.scores.values())
-    own = {key: gaps for key, (gaps, _) in references.baseline.items() if key in inputs.baseline.completions}
+    known = inputs.baseline.completions
+    own = changed(gaps_alone(references.baseline), lambda _, gaps: gaps, known.__contains__)
     differing = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()}
     return Setup(
         inputs=inputs,

@@ -41,7 +41,7 @@ class SameHabits(Struct, frozen=True):
 
 def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHabits:
     """Both captures and all scores without what is mere habit, and notes on what was left out."""
-    merged = dict(scores)
+    merged = scores
     baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
     known = _without_dropped_eos(baseline, candidate, merged)
     drops = known is not None and not _keeps(candidate, terminators(baseline.header) | terminators(candidate.header))
@@ -164,8 +164,8 @@ def _without_dropped_eos(
 
 
 def _without_rest_of_step(
-    baseline: Capture, candidate: Capture, scores: dict[ScoreKey, TopLogprobs]
-) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs], int]:
+    baseline: Capture, candidate: Capture, scores: Scores
+) -> tuple[Capture, Capture, Scores, int]:
     """Pairs that stop strings ended in one speculative step: the shorter stream, with its text, on both sides.
 
     vLLM up to v0.31 keeps the tokens after a stop string that the same step made, and where a step completes several

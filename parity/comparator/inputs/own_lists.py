@@ -19,7 +19,7 @@ from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Number
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, joined, message
-from parity.records import Capture, Completion, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records import Capture, Completion, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -330,9 +330,7 @@ def natural_scores(
     `echoed`: lengths of the outputs that came with their prompt. Where scores are of more tokens than that, whoever
     made them put the prompt there twice: they say nothing.
     """
-    merged: dict[ScoreKey, TopLogprobs] = {}
-    for source in (baseline.scores, candidate.scores, scores or {}):
-        merged.update(source)
+    merged = all_scores((baseline.scores, candidate.scores, scores or {}))
     twice = [key for key, length in echoed.items() if key in merged and len(merged[key]) > length]
     remarks = Remarks()
     if twice:

@@ -30,7 +30,7 @@ Detokenize = Callable[[Sequence[int]], str]
 class Aligned(Struct, frozen=True):
     baseline: Capture
     candidate: Capture
-    scores: dict[ScoreKey, TopLogprobs]
+    scores: Scores
     remarks: Remarks = field(default_factory=Remarks)
 
 
@@ -38,7 +38,7 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     """Both captures with the same ids for the same beginning of a text, and scores that fit."""
     sides = [text_alone(arm.header) for arm in (baseline, candidate)]
     if not any(sides):
-        return Aligned(baseline, candidate, dict(scores))
+        return Aligned(baseline, candidate, scores)
     target, source = (candidate, baseline) if sides[1] else (baseline, candidate)
     if _is_silent(target):
         return Aligned(replace(baseline, completions={}), replace(candidate, completions={}), {}, _silence(target))

@@ -137,11 +137,14 @@ def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, 
     Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
     None without scores on both sides.
     """
-    keys = [key for key in candidate_gaps if key in baseline_gaps]
-    if len(keys) < 8:
+    both = [
+        (_mean(theirs), _mean(mine))
+        for key, mine in candidate_gaps.items()
+        if (theirs := baseline_gaps.get(key)) is not None
+    ]
+    if len(both) < 8:
         return None
-    left = np.array([_mean(baseline_gaps[key]) for key in keys])
-    right = np.array([_mean(candidate_gaps[key]) for key in keys])
+    left, right = np.ascontiguousarray(np.array(both).T)
     usable = np.isfinite(left) & np.isfinite(right)
     left, right = left[usable], right[usable]
     if len(left) < 8:

@@ -22,12 +22,13 @@ from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
+from parity.comparator.reference.stored import ScoredGaps, changed, overlaid
 from parity.comparator.reference.tolerance import chance_supported
 from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Finding, Key, Kind
+from parity.records import Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
 
 FEW_LOOPS = 0.001
@@ -62,7 +63,7 @@ def measure(
 ) -> Run:
     """The numbers of the run; `alpha`: the error rate of its tests."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
-    gaps = _shared(references, pairs) | judged.gaps
+    gaps = overlaid(_shared(references, pairs), judged.gaps)
     whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha)
     of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
     tests, found = (
@@ -104,7 +105,7 @@ def measure(
             references.tolerance,
         ),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
-        moved=moved(greedy, {**gaps, **judged.gaps}, judged.limited) or UNSET,
+        moved=moved(greedy, overlaid(gaps, judged.gaps), judged.limited) or UNSET,
     )
     if not counted.corrupt and not counted.missing:
         identical, whole_ties, cut = _judged_whole(greedy, judged)
@@ -128,8 +129,13 @@ def _with_missed(stats: Stats, *found: Missed) -> Stats:
     return structs.replace(stats, missed=found, fault_rate_not_excluded=missed.not_excluded(found))
 
 
-def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
+def _shared(references: References, pairs: Pairs) -> Mapping[Key, TokenGaps]:
     """Gaps of completions equal to the baseline's: scored once."""
+    if isinstance(references.baseline, ScoredGaps) and isinstance(pairs.keys, Index):
+        scored, paired = references.baseline.gaps, pairs.keys
+        others = {paired[row] for row in np.flatnonzero(~pairs.identical).tolist()}
+        others.update(key for key in scored if key not in paired)
+        return changed(scored, lambda _, gaps: gaps, lambda key: key not in others)
     rows = np.flatnonzero(pairs.identical).tolist() if references.baseline else ()
     keys = (pairs.keys[row] for row in rows)
     return {key: references.baseline[key][0] for key in keys if key in references.baseline}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.residuals import PairedResiduals, paired_residuals
+from parity.comparator.reference.stored import changed, gaps_alone, overlaid
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
@@ -189,12 +191,13 @@ def _paired(
     """The residuals of the pairs with the same prompt, by all scores that there are of them."""
     rows = np.flatnonzero(pairs.same_prompt)
     sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
-    own = {key: one for key, (one, _) in references.baseline.items()}
+    own = gaps_alone(references.baseline)
     others, arm = gaps, inputs.candidate.header.arm
     if references.lookup.scored(arm):
-        alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
-        scored = references.lookup.all_gaps(arm, alone)
-        others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
+        keys = ((row, pairs.keys[row]) for row in rows.tolist())
+        alone = [row for row, key in keys if key not in gaps and key not in own]
+        scored = references.lookup.all_gaps(arm, at_rows(pairs.candidate, np.array(alone, dtype=np.int64)))
+        others = overlaid(gaps, gaps_alone(scored))
     return paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
 
 
@@ -255,9 +258,13 @@ def _silent(arms: list[str]) -> Message:
 
 def _lists(references: References, inputs: Inputs) -> tuple[float | None, FloatArray]:
     """(bf16 unit of the logits, nats between the two best tokens), from some of the scores."""
-    tops = [top for _, top in references.baseline.values()] or list(inputs.scores.values())
-    step = max(1, len(tops) // LISTS_SAMPLED)
-    differences = best_differences(tops[::step])
+    scored = references.baseline
+    step = max(1, len(scored or inputs.scores) // LISTS_SAMPLED)
+    if scored:
+        tops = [scored[key][1] for key in islice(scored, 0, None, step)]
+    else:
+        tops = [inputs.scores[name] for name in islice(inputs.scores, 0, None, step)]
+    differences = best_differences(tops)
     return logit_unit(differences), differences
 
 
@@ -275,8 +282,12 @@ def _gaps(
     if not references.baseline or not gaps:
         return None, numerics.Gaps()
     greedy = {key for key, drawn in zip(pairs.keys, pairs.random.tolist(), strict=True) if not drawn}
-    own = {key: one.gap[part.of(key)] for key, (one, _) in references.baseline.items() if key in greedy}
-    other = {key: one.gap[part.of(key)] for key, one in gaps.items() if key in greedy}
+
+    def of_part(key: Key, one: TokenGaps) -> FloatArray:
+        return one.gap[part.of(key)]
+
+    own = changed(gaps_alone(references.baseline), of_part, greedy.__contains__)
+    other = changed(gaps, of_part, greedy.__contains__)
     drift = rates.drift(own, other)
     if drift is None:
         return None, numerics.Gaps()

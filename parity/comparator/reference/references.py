@@ -47,8 +47,8 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
         rivals = {}
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
-    own = inputs.baseline.completions
-    greedy = (scored for key, scored in baseline.items() if not inputs.is_drawn(own[key]))
+    own, random = inputs.baseline.completions, inputs.is_random
+    greedy = (scored for key, scored in baseline.items() if not (random and inputs.is_drawn(own[key])))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
     remarks = lookup.remarks if wrong is None else _said(wrong)
     if not inputs.is_random:

@@ -7,10 +7,14 @@ it: one entry per token, the chosen token listed.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,9 +30,22 @@ from parity.comparator.reference.gaps import (
 from parity.comparator.reference.logit_range import logit_range
 from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
+from parity.comparator.reference.stored import GapShelf, ScoredGaps
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import DEFAULT_TOLERANCE, Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records import (
+    DEFAULT_TOLERANCE,
+    Capture,
+    Completion,
+    Json,
+    Key,
+    Lazy,
+    ScoreKey,
+    Scores,
+    TokenIds,
+    TopLogprobs,
+)
+from parity.records.score_table import ArmScores, ScoreTable, Shelf
 
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
@@ -55,7 +72,8 @@ class Reference:
         each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
         own = {repr(one): one for one in each}
         self._own_shaping = {name: shaping_of({**self._sampling, **sampling}, masked) for name, sampling in own.items()}
-        self._by_arm = _by_arm(scores)
+        self._by_arm: Mapping[str, Mapping[Key, TopLogprobs]] = _by_arm(scores)
+        self._shelves: dict[str, _Shelved] = {}
         self._known: dict[tuple[str, Key], tuple[Completion, TokenGaps]] = {}
         self._learn_logits(baseline, candidate)
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
@@ -130,15 +148,49 @@ class Reference:
             gaps = replace(gaps, gap=np.where(gaps.chosen >= MORE_THAN_HALF, gaps.gap, np.nan))
         return _without_unknown(gaps, shaping)
 
-    def all_gaps(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[TokenGaps, TopLogprobs]]:
+    def all_gaps(self, arm: str, completions: Sequence[Completion]) -> Mapping[Key, tuple[TokenGaps, TopLogprobs]]:
         """`gaps` and `score` of all of `completions` that are scored. Each is computed once, whoever asks."""
         if arm not in self._by_arm:
             return {}
+        table = self._by_arm[arm]
+        if isinstance(table, ArmScores):
+            return self._shelved(arm, table, completions)
         scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
         new = [(one, top) for one, top in scored if not self._knows(arm, one)]
         for (one, _), gaps in zip(new, self._computed(new), strict=True):
             self._known[arm, one.key] = one, gaps
         return {one.key: (self._known[arm, one.key][1], top) for one, top in scored}
+
+    def _shelved(
+        self, arm: str, table: ArmScores[Key], completions: Sequence[Completion]
+    ) -> Mapping[Key, tuple[TokenGaps, TopLogprobs]]:
+        """`all_gaps` where the scores are a table: none of it is held."""
+        assert isinstance(self._scores, ScoreTable)
+        if arm not in self._shelves:
+            self._shelves[arm] = _Shelved.empty(len(table), self._scores.shelf())
+        shelved, every, order = self._shelves[arm], iter(completions), array("i")
+        if len(completions) <= _AT_ONCE:
+            scored, rows = self._put(arm, table, list(every))
+            found = [shelved.shelf.at(place) for place in shelved.places[rows].tolist()]
+            return {one.key: (gaps, top) for (one, top), gaps in zip(scored, found, strict=True)}
+        while some := list(islice(every, _AT_ONCE)):
+            order.extend(self._put(arm, table, some)[1])
+        places = np.full(len(table), -1, dtype=np.int64)
+        places[order] = shelved.places[order]
+        return ScoredGaps(table, shelved.shelf, order, places)
+
+    def _put(
+        self, arm: str, table: ArmScores[Key], some: Sequence[Completion]
+    ) -> tuple[list[tuple[Completion, TopLogprobs]], list[int]]:
+        """Those that are scored, with the rows of their scores, whose gaps are on the shelf then."""
+        shelved = self._shelves[arm]
+        scored = [(one, top) for one in some if (top := self.score(arm, one)) is not None]
+        rows = [row for one, _ in scored if (row := table.row(one.key)) is not None]
+        digests = [_digest(one) for one, _ in scored]
+        new = [at for at, row in enumerate(rows) if not shelved.knows(row, digests[at])]
+        for at, gaps in zip(new, self._computed([scored[at] for at in new]), strict=True):
+            shelved.put(rows[at], digests[at], gaps)
+        return scored, rows
 
     def _knows(self, arm: str, one: Completion) -> bool:
         """Are the gaps those of this completion? Another one of its key may be cut, or asked otherwise."""
@@ -193,11 +245,15 @@ class Reference:
         for arm in () if self._ambiguous else (baseline, candidate):
             scored = self.scored(arm.header.arm)
             of = arm.completions
-            misfits = {
-                key
-                for key, top in scored.items()
-                if (one := of.get(key)) is not None and len(top.ids) != len(one.token_ids)
-            }
+            if isinstance(scored, ArmScores) and isinstance(of, Lazy):
+                sizes, lengths = arm.tokens.sizes, ((of.row(key), key, size) for key, size in scored.lengths())
+                misfits = {key for row, key, size in lengths if row is not None and sizes[row] != size}
+            else:
+                misfits = {
+                    key
+                    for key, top in scored.items()
+                    if (one := of.get(key)) is not None and len(top.ids) != len(one.token_ids)
+                }
             notes += [
                 _misfit(arm.header.arm, of[key], scored[key]) for key in (of if misfits else ()) if key in misfits
             ]
@@ -218,7 +274,37 @@ class OwnNoise(Struct, frozen=True):
         return max(int((each > nats).sum()) for each in self.distances)
 
 
-def _by_arm(scores: Scores) -> dict[str, dict[Key, TopLogprobs]]:
+class _Shelved(NamedTuple):
+    """The gaps of an arm that are computed, by the row of the score: where they are, and of which completion."""
+
+    shelf: GapShelf
+    places: npt.NDArray[np.int64]
+    of: npt.NDArray[np.int64]
+
+    @staticmethod
+    def empty(count: int, shelf: Shelf) -> _Shelved:
+        places, of = np.full((2, count), -1, dtype=np.int64)
+        return _Shelved(GapShelf(shelf), places, of)
+
+    def knows(self, row: int, digest: int) -> bool:
+        return bool(self.places[row] >= 0 and self.of[row] == digest)
+
+    def put(self, row: int, digest: int, gaps: TokenGaps) -> None:
+        self.places[row], self.of[row] = self.shelf.put(gaps), digest
+
+
+_AT_ONCE = 256
+"""Completions whose scores are looked at together."""
+
+
+def _digest(one: Completion) -> int:
+    """Of all that gaps depend on besides the score."""
+    return hash((one.token_ids.tobytes(), one.prompt_token_ids.tobytes(), repr(one.sampling) if one.sampling else ""))
+
+
+def _by_arm(scores: Scores) -> Mapping[str, Mapping[Key, TopLogprobs]]:
+    if isinstance(scores, ScoreTable):
+        return scores.by_arm()
     found: dict[str, dict[Key, TopLogprobs]] = {}
     for key, top in scores.items():
         found.setdefault(key.arm, {})[Key(*key[1:])] = top

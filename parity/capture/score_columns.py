@@ -1,0 +1,176 @@
+"""The scores of a large file: their keys as columns, their lists in a file without a name."""
+
+from __future__ import annotations
+
+import marshal
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.capture.decimals import packed, unpacked
+from parity.capture.keys import Keys
+from parity.capture.spill import Spill
+from parity.records import Key, ScoreKey, TopLogprobs
+from parity.records.score_table import ArmScores, ScoreTable, Shelf
+
+_VERSION: Final = 2
+_INT32: Final = np.iinfo(np.int32)
+
+_AT_ONCE: Final = 128
+"""Scores whose numbers are packed together."""
+
+
+class PackedScores(ScoreTable[ScoreKey, Key]):
+    """Some 60 bytes each, besides the bytes of its name. Nothing is looked up before all are added."""
+
+    def __init__(self) -> None:
+        """Raises ParityError where no file can be made."""
+        self._arms: dict[str, _OfArm] = {}
+        self._order: list[_OfArm] = []
+        self._arm, self._row = array("i"), array("i")
+        self._spill = Spill()
+        self._waiting: list[tuple[_OfArm, TopLogprobs]] = []
+
+    def add(self, key: ScoreKey, top: TopLogprobs, line: int) -> None:
+        """Raises ParityError where the disk is full."""
+        arm = self._arms.get(key.arm)
+        if arm is None:
+            arm = self._arms[key.arm] = _OfArm(len(self._order), self)
+            self._order.append(arm)
+        self._arm.append(arm.number)
+        self._row.append(len(arm))
+        arm.add(Key(*key[1:]), len(top), line)
+        self._waiting.append((arm, top))
+        if len(self._waiting) == _AT_ONCE:
+            self._write()
+
+    def read(self, place: int) -> TopLogprobs:
+        """What stands at a place in the file."""
+        return _top(self._spill.read(place))
+
+    def _write(self) -> None:
+        tops = [top for _, top in self._waiting]
+        for (arm, _), piece in zip(self._waiting, _pieces(tops), strict=True):
+            arm.places.append(self._spill.append(piece))
+        self._waiting.clear()
+
+    def repeated(self) -> tuple[int, ScoreKey, int] | None:
+        """(line, key, line where it stands first) of the first score that was there already."""
+        found = []
+        for name, arm in self._arms.items():
+            if (twice := arm.order.repeated()) is not None:
+                first, row = twice
+                found.append((arm.lines[row], ScoreKey(name, *arm.order[row]), arm.lines[first]))
+        return min(found, default=None)
+
+    def whole(self) -> PackedScores:
+        """All are added. Raises ParityError where the disk is full."""
+        if self._waiting:
+            self._write()
+        return self
+
+    def by_arm(self) -> Mapping[str, ArmScores[Key]]:
+        return self._arms
+
+    def shelf(self) -> Shelf:
+        return Spill()
+
+    def tops(self) -> Iterator[TopLogprobs]:
+        return (self._order[arm].at(row) for arm, row in zip(self._arm, self._row, strict=True))
+
+    def values(self) -> Any:
+        """As a mapping has it, in one pass."""
+        return _Values(self)
+
+    def __getitem__(self, key: ScoreKey) -> TopLogprobs:
+        return self._arms[key.arm][Key(*key[1:])]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, ScoreKey) and key.arm in self._arms and Key(*key[1:]) in self._arms[key.arm]
+
+    def __iter__(self) -> Iterator[ScoreKey]:
+        names = list(self._arms)
+        for arm, row in zip(self._arm, self._row, strict=True):
+            yield ScoreKey(names[arm], *self._order[arm].order[row])
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+
+class _Values:
+    def __init__(self, of: PackedScores) -> None:
+        self._of = of
+
+    def __iter__(self) -> Iterator[TopLogprobs]:
+        return self._of.tops()
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+class _OfArm(ArmScores[Key]):
+    def __init__(self, number: int, whole: PackedScores) -> None:
+        self.number, self.order, self.lines = number, Keys(), array("q")
+        self.places, self._lengths, self._whole = array("q"), array("i"), whole
+
+    def add(self, key: Key, length: int, line: int) -> None:
+        self.order.append(key)
+        self.lines.append(line)
+        self._lengths.append(length)
+
+    def at(self, row: int) -> TopLogprobs:
+        return self._whole.read(self.places[row])
+
+    def row(self, key: object) -> int | None:
+        return self.order.row(key)
+
+    def key(self, row: int) -> Key:
+        return self.order[row]
+
+    def lengths(self) -> Iterator[tuple[Key, int]]:
+        return zip(self.order, self._lengths, strict=True)
+
+    def items(self) -> Any:
+        """As a mapping has it, in one pass."""
+        return ((key, self.at(row)) for row, key in enumerate(self.order))
+
+    def __getitem__(self, key: Key) -> TopLogprobs:
+        row = self.order.row(key)
+        if row is None:
+            raise KeyError(key)
+        return self.at(row)
+
+    def __contains__(self, key: object) -> bool:
+        return self.order.row(key) is not None
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+
+def _pieces(tops: Sequence[TopLogprobs]) -> Iterator[bytes]:
+    """Each as bytes; the numbers of all are packed at once."""
+    ids = np.concatenate([top.ids.reshape(-1) for top in tops])
+    if not ids.size or (ids.min() >= _INT32.min and ids.max() <= _INT32.max):
+        ids = ids.astype(np.int32)
+    values = packed(np.concatenate([top.values.reshape(-1) for top in tops]))
+    begin = 0
+    for top in tops:
+        part = slice(begin, begin := begin + top.ids.size)
+        sums = None if top.logsumexp is None else top.logsumexp.tobytes()
+        said = (top.ids.shape, ids.itemsize, ids[part].tobytes(), values.itemsize, values[part].tobytes(), sums)
+        yield marshal.dumps(said, _VERSION)
+
+
+def _top(piece: bytes) -> TopLogprobs:
+    shape, narrow, ids, few, values, sums = marshal.loads(piece)  # our own, in a file that nobody else opens
+    tokens: npt.NDArray[Any] = np.frombuffer(ids, dtype=np.int32 if narrow == 4 else np.int64).reshape(shape)
+    numbers = unpacked(np.frombuffer(values, dtype=np.int32 if few == 4 else np.float64)).reshape(shape)
+    return TopLogprobs(
+        tokens.astype(np.int64), numbers, None if sums is None else np.frombuffer(sums, dtype=np.float64)
+    )
