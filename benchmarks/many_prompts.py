@@ -6,6 +6,7 @@
     parity run --backends cpu --prompts prompts.txt --max-tokens 48 --repetition-penalty 1.15 --rounds 2 -k 3
     parity model tiny --arch deepseek_v3 -o build/tiny-deepseek
     parity run --backends cpu --prompts prompts.txt --max-tokens 96 --model build/tiny-deepseek
+    python benchmarks/many_prompts.py --commands           # more of them, a line each
 
 None of them may accuse anybody: what is compared is one engine with and without speculation.
 """
@@ -19,6 +20,36 @@ from pathlib import Path
 DOCS = Path(__file__).parents[1] / "docs"
 LENGTHS = (3, 5, 8, 12, 20, 30, 45, 60)
 """Words of a prompt."""
+
+
+RUNS = (
+    "--backends cpu --max-tokens 64 --stop the --stop .",
+    "--backends cpu --max-tokens 64 --bad-words the --bad-words parity --bad-words ' a'",
+    "--backends cpu --max-tokens 64 --min-tokens 40 --logprobs 5",
+    "--backends cpu --max-tokens 96 --churn heavy",
+    "--backends cpu --max-tokens 96 --output-lengths 8:96 --rounds 2 --shuffle --max-num-seqs 32",
+    "--backends cpu --max-tokens 64 --presence-penalty 0.5 --frequency-penalty 0.3 -k 1",
+    "--backends cpu --max-tokens 64 --repetition-penalty 1.3",
+    "--backends cpu --max-tokens 64 --record -k 3",
+    "--backends cpu --max-tokens 384 --max-num-seqs 64",
+    "--backends cpu --max-tokens 64 --stop e --include-stop-str-in-output --min-tokens 8",
+    "--backends cpu --max-tokens 64 --tolerance auto --score-top 20 --logprobs 20",
+    "--backends cpu --max-tokens 64 --vary max_num_batched_tokens=64,2048",
+    "--backends cpu,cpu-v2 --variants base --max-tokens 96",
+    "--backends cpu --vary max_num_seqs=8,64 --variants base --max-tokens 64 --temperature 0.8",
+    "--backends cpu --vary max_num_seqs=8,64 --variants base --max-tokens 64 --temperature 1 --top-p 0.9",
+    "--backends cpu --vary max_num_seqs=8,64 --variants base --max-tokens 64 --temperature 1 --top-k 20 --min-p 0.02",
+    "--backends cpu --vary max_num_seqs=16,256 --variants base --max-tokens 32 --temperature 0.7 --top-k 40 --n 4",
+    "--backends cpu --vary max_num_seqs=16,64 --variants base --max-tokens 32 --temperature 0.6 --rounds 3 --shuffle",
+    "--backends cpu --variants base --server tiny=$URL --max-tokens 48",
+    "--backends cpu --variants base --server tiny=$URL --max-tokens 48 --logprobs 5",
+    "--backends cpu --variants base --server tiny=$URL --max-tokens 48 --logprobs 0 --stop the "
+    "--server-option stream=true",
+    "--backends cpu --variants base --server tiny=$URL --max-tokens 48 --logprobs 0 --repetition-penalty 1.2",
+    "--backends cpu --variants base --server tiny=$URL --max-tokens 48 --logprobs 0 --temperature 0.8",
+)
+"""Options of further clean runs. $URL: `vllm serve` on the same checkpoint, with speculation but for the last, whose
+drawn tokens it would spoil (docs/adapters.md)."""
 
 
 def prompts(count: int, seed: int) -> list[str]:
@@ -35,7 +66,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--commands", action="store_true", help="more clean runs, a command a line")
     asked = parser.parse_args()
+    if asked.commands:
+        print("\n".join(f"parity run --prompts prompts.txt {options}" for options in RUNS))
+        return
     print("\n".join(prompts(asked.count, asked.seed)))
 
 
