@@ -72,7 +72,7 @@ class _Held(Side):
         return list(map(self._of.__getitem__, rows.tolist()))
 
     def own(self, rows: Rows) -> FloatArray:
-        raise AssertionError("nobody has a column")
+        raise AssertionError
 
     def spread(self, values: Mapping[Key, int], otherwise: int) -> Ints:
         if not values:
