@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.sums import Sums
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -179,23 +181,25 @@ FEWEST, FEW = 6, 40
 """Numbers of values from which, and below which, Student's t is asked."""
 
 
-def symmetric_sum(values: FloatArray) -> float:
-    """One-sided: chance of a sum as large as that of `values`, were each as likely with the other sign.
+def symmetric_sum(values: Sums) -> float:
+    """One-sided: chance of a sum as large as that of the values, were each as likely with the other sign.
 
     An upper bound for independent values, whatever their sizes and tails; nothing is drawn.
     """
-    size = float(np.sqrt((values * values).sum()))
-    return min(1.0, SELF_NORMALISED * normal_tail(float(values.sum()) / size)) if size else 1.0
+    size = math.sqrt(values.squares)
+    return min(1.0, SELF_NORMALISED * normal_tail(values.total / size)) if size else 1.0
 
 
-def paired_mean(values: FloatArray) -> float:
+def paired_mean(values: Sums) -> float:
     """One-sided: is the mean above zero? FEW values, each a sum over many tokens, by Student's t; more by
     `symmetric_sum`, which says nothing of few."""
-    count = len(values)
-    if count >= FEW or count < FEWEST:
-        return symmetric_sum(values)
-    spread = float(values.std(ddof=1))
-    return student_tail(float(values.mean()) / spread * math.sqrt(count), count - 1) if spread else 1.0
+    return symmetric_sum(values) if values.count >= FEW or values.count < FEWEST else student_mean(values)
+
+
+def student_mean(values: Sums) -> float:
+    """One-sided: is the mean above zero, by Student's t? Of a few that are far above it says less than the sum does."""
+    spread = values.deviation
+    return student_tail(values.mean / spread * math.sqrt(values.count), values.count - 1) if spread else 1.0
 
 
 def without_giants(values: FloatArray, sizes: FloatArray) -> FloatArray:

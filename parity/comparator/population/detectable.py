@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 from msgspec import Struct
 
 from parity.comparator.population.residual_tests import (
@@ -14,12 +15,12 @@ from parity.comparator.population.residual_tests import (
     TAIL_FACTOR,
     TAIL_RATE,
     WIDE,
-    Arm,
-    Groups,
+    Shifts,
     tail_p_value,
 )
 from parity.comparator.statistics import SELF_NORMALISED, poisson_tail, without_giants
 from parity.comparator.stats import Detectable, Numerics
+from parity.comparator.sums import Products
 
 SEEN = 0.95
 """Chance with which an effect of the smallest size is seen."""
@@ -99,25 +100,21 @@ def smallest_effects(found: Numerics, tokens: int, alpha: float) -> Smallest | N
     )
 
 
-def detectable_effects(
-    baseline: Arm, candidate: Arm, completion: Groups, block: Groups, tests: int, alpha: float
-) -> Detectable:
-    """From the noise of this run."""
-    tokens = len(completion.of)
-    differences = completion.sums(candidate.capped - baseline.capped)
-    differences -= completion.sizes() * (differences.sum() / tokens)
-    differences = without_giants(differences, completion.sizes())
-    noise = math.sqrt(float((differences**2).sum()) / tokens)
-    own, other = block.sums(baseline.noise), block.sums(candidate.noise)
-    mean = float(own.mean())
-    ratio = float(other.mean()) / mean if mean > 0 else 1.0
-    spread = other - max(LEAST_FACTOR, ratio) * own if mean > 0 else other
-    spread = spread - block.sizes() * (spread.sum() / tokens)
-    relative = math.sqrt(float((spread**2).sum()) / tokens) / (float(own.sum()) / tokens) if mean > 0 else math.inf
+def detectable_effects(shifts: Shifts, blocks: Products, wide: float, tests: int, alpha: float) -> Detectable:
+    """From the noise of this run. blocks: `block_sums`. wide: share of the baseline's residuals beyond WIDE."""
+    sizes = shifts.sizes.values
+    own, other, tokens = blocks.totals.tolist()
+    differences = shifts.differences.values - sizes * (shifts.differences.values.sum() / tokens)
+    noise = math.sqrt(float((without_giants(differences, sizes) ** 2).sum()) / tokens)
+    weights, relative = np.array([0.0, 1.0, 0.0]), math.inf
+    if own > 0:
+        weights[0] = -max(LEAST_FACTOR, other / own)
+        weights[2] = -blocks.combined(weights).total / tokens
+        relative = math.sqrt(blocks.combined(weights).squares / tokens) / (own / tokens)
     return Detectable(
-        mean_shift=detectable_shift(noise, tokens, completion.count, alpha, tests),
-        scale_factor=detectable_factor(relative, tokens, alpha, tests) if math.isfinite(relative) else None,
-        wide_per_10_000=_times(detectable_rate(float(baseline.wide.mean()), tokens, alpha, tests), 1e4),
+        mean_shift=detectable_shift(noise, int(tokens), len(sizes), alpha, tests),
+        scale_factor=detectable_factor(relative, int(tokens), alpha, tests) if math.isfinite(relative) else None,
+        wide_per_10_000=_times(detectable_rate(wide, int(tokens), alpha, tests), 1e4),
         noise_per_token=noise,
         relative_scale_noise=relative if math.isfinite(relative) else None,
     )

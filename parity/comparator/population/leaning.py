@@ -6,40 +6,33 @@ So half of the completions say which way each group of tokens leans, and the oth
 that way too; then the other way round. What one half says is fixed before the other is looked at, so the second is a
 plain test of one sum, whatever the number of groups (sample splitting: Cox 1975, Biometrika 62, 441).
 
-Rounding is chance only where it is done anew. After the same tokens an engine rounds the same way each time, also in
-another completion: in a loop, in a phrase that many requests lead to. So of all places after the same tokens one counts
-(`first_of_context`).
+Of all places after the same tokens one counts (first_contexts.py).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from parity.comparator.population.residual_tests import Arm, Groups, allowed_shift
-from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.population.residual_tests import allowed_shift
+from parity.comparator.population.stretches import Looked, Stretch, in_one_pass
 from parity.comparator.statistics import paired_mean
+from parity.comparator.sums import Added, Padded, Sums
 
 Ints = npt.NDArray[np.int64]
 
 FEW_OF_ONE = 16
 """Tokens of a group at which half of its mean is believed: groups of few lean by chance."""
 
-
 LEANING = 2.0
 """Times the mean shift that is allowed: what a group of tokens may lean by, for noise lifts more where it is flat."""
 
-BUCKETS = 4
-"""Slots for each place at least, so that few names of contexts share one."""
-
 MOST_NAMES = 1 << 22
-"""Ids below this number groups as they are; others are numbered anew."""
-
-CONTEXT = 4
-"""Tokens, the chosen one among them, by which places are distinguished. Where all places counted, clean arms of the
-small engine whose completions end in loops were accused."""
+"""Groups: of names beyond, those share one that are alike but for a multiple of it."""
 
 
 class Leaning(Struct, frozen=True):
@@ -50,114 +43,112 @@ class Leaning(Struct, frozen=True):
     size: float
 
 
-def first_of_context(tokens: Ints, row: Ints, place: Ints, spot: Ints | None = None) -> npt.NDArray[np.bool_]:
-    """Places where no earlier one (of the same `spot`, where spots are given) has the same CONTEXT tokens; of all
-    arrays, shape (N,), tokens in order within a row.
-
-    Places with fewer tokens before them count: prompts differ, and those of one request that are shared are left out
-    before.
-    """
-    size = len(tokens)
-    same = place >= CONTEXT - 1
-    for back in range(1, CONTEXT):
-        same[back:] &= row[: max(0, size - back)] == row[back:]
-        same[:back] = False
-    kept = ~same
-    parts = [slice(begin, min(begin + _AT_ONCE, size)) for begin in range(0, size, _AT_ONCE)]
-    ends = np.cumsum([0, *(int(same[part].sum()) for part in parts)]).tolist()
-    # Written from the last to the first, a slot holds the first place of its name. Names that share a slot cost a few
-    # places; sorting the names would take most of a comparison's time.
-    bits = max(1, (BUCKETS * ends[-1]).bit_length())
-    slots = np.empty(ends[-1], dtype=np.uint32 if bits <= 32 else np.uint64)
-    number = np.int32 if ends[-1] < 2**31 else np.int64
-    first = np.empty(1 << bits, dtype=number)
-    for part, begin, end in reversed(list(zip(parts, ends[:-1], ends[1:], strict=True))):
-        names = _names(tokens, part, spot)[same[part]]
-        slots[begin:end] = (names * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)
-        first[slots[begin:end][::-1]] = np.arange(begin, end, dtype=number)[::-1]
-    for part, begin, end in zip(parts, ends[:-1], ends[1:], strict=True):
-        kept[part][same[part]] = first[slots[begin:end]] == np.arange(begin, end, dtype=number)
-    return kept
+Groupings = Callable[[Stretch], tuple[Ints, Ints]]
+"""The group of each token, baseline's and candidate's, shape (N,) each."""
 
 
-_AT_ONCE = 1 << 16
-"""Tokens that get their names together."""
+def by_id(part: Stretch) -> tuple[Ints, Ints]:
+    return _numbers(part.residuals.baseline_token), _numbers(part.residuals.candidate_token)
 
 
-def _names(tokens: Ints, part: slice, spot: Ints | None) -> npt.NDArray[np.uint64]:
-    """A number for each token of a part of all, made of the CONTEXT tokens up to it (and its spot)."""
-    some = tokens[max(0, part.start - CONTEXT + 1) : part.stop].astype(np.uint64)
-    name = some[len(some) - (part.stop - part.start) :]
-    if spot is not None:
-        name = name + spot[part].astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
-    for back in range(1, CONTEXT):
-        begin = len(some) - len(name) - back
-        none = np.zeros(min(max(0, -begin), len(name)), dtype=np.uint64)
-        before = np.concatenate([none, some[max(0, begin) : max(0, len(some) - back)]])
-        name = name * np.uint64(0x9E3779B97F4A7C15) + before
-    return name
+def by_place(part: Stretch) -> tuple[Ints, Ints]:
+    """0, 1, 2 to 3, 4 to 7, ..."""
+    found = np.frexp(part.residuals.place + 0.5)[1]
+    return found, found
 
 
-def leaning(
-    groups: tuple[Ints, Ints],
-    residuals: tuple[FloatArray, FloatArray],
-    unit: Ints,
-    counted: npt.NDArray[np.bool_],
-    allowed: float,
-) -> Leaning:
-    """Does the candidate's residual differ from the baseline's by group, the same way in both halves?
+GROUPINGS: dict[str, Groupings] = {"ids": by_id, "places": by_place}
 
-    groups: of each token of baseline and candidate, any names, shape (N,). residuals: nats, shape (N,). unit: the
-    completion, counted from 0, shape (N,); even ones and odd ones are the halves. counted: tokens that do, shape (N,).
-    allowed: nats by which a group of a clean arm may lean.
-    """
-    numbers, count = _numbered(groups)
-    sides = tuple(zip(numbers, residuals, (-1.0, 1.0), strict=True))
-    p_values, leans, weighed = [], 0.0, 0.0
+
+class Learned(Added, frozen=True):
+    """By half of the completions and by group: how far the candidate's residuals differ from the baseline's, nats, and
+    tokens, shape (2, groups) each."""
+
+    sums: Padded
+    seen: Padded
+
+
+class Asked(Added, frozen=True):
+    """Of one half, in the directions that the other one gave: sums over completions, of how far residuals lean, and of
+    how far they might."""
+
+    units: Sums
+    leans: float
+    weight: float
+
+
+class BothAsked(Added, frozen=True):
+    first: Asked
+    second: Asked
+
+
+Sides = tuple[bool, bool]
+"""Of baseline and candidate: do the residuals count? Those that do not are taken for 0."""
+
+BOTH: Sides = (True, True)
+
+
+def learn(grouping: Groupings, sides: Sides, part: Stretch) -> Learned:
+    numbers = grouping(part)
+    count = 1 + max(int(one.max(initial=0)) for one in numbers)
+    sums, seen = np.zeros((2, count)), np.zeros((2, count))
     for half in (0, 1):
-        learned = unit % 2 == half
-        learned, asked = counted & learned, counted & ~learned
-        sums, seen = np.zeros(count), np.zeros(count)
-        for group, values, sign in sides:
-            sums += np.bincount(group[learned], sign * values[learned], minlength=count)
-            seen += np.bincount(group[learned], minlength=count) / 2
-        weight = sums / (seen + FEW_OF_ONE)
+        learned = part.new & (part.half == half)
+        for group, arm, sign, counts in zip(numbers, part.arms, SIGNS, sides, strict=True):
+            some = group[learned]
+            if counts:
+                sums[half] += np.bincount(some, sign * arm.capped[learned], minlength=count)
+            seen[half] += np.bincount(some, minlength=count) / 2
+    return Learned(Padded(sums), Padded(seen))
+
+
+def ask(grouping: Groupings, sides: Sides, learned: Learned, allowed: float, part: Stretch) -> BothAsked:
+    """Each half, by what the other one has learned. allowed: nats by which a group of a clean arm may lean."""
+    numbers = grouping(part)
+    found = []
+    for half in (0, 1):
+        weight = learned.sums.values[1 - half] / (learned.seen.values[1 - half] + FEW_OF_ONE)
+        asked = part.new & (part.half == half)
         lean, heavy = np.zeros(int(asked.sum())), np.zeros(int(asked.sum()))
-        for group, values, sign in sides:
-            lean += sign * weight[group[asked]] * values[asked]
-            heavy += np.abs(weight[group[asked]]) / 2
-        per_unit = np.bincount(unit[asked], lean - allowed * heavy).astype(np.float64)
-        p_values.append(paired_mean(per_unit[1 - half :: 2]))
-        leans, weighed = leans + float(lean.sum()), weighed + float(heavy.sum())
-    return Leaning(min(1.0, 2 * min(p_values)), leans / weighed if weighed else 0.0)
+        for group, arm, sign, counts in zip(numbers, part.arms, SIGNS, sides, strict=True):
+            some = weight[group[asked]]
+            if counts:
+                lean += sign * some * arm.capped[asked]
+            heavy += np.abs(some) / 2
+        per_unit = np.bincount(part.completion.of[asked], lean - allowed * heavy)
+        of_half = per_unit[(half - part.before) % 2 :: 2]
+        found.append(Asked(Sums.of(of_half), float(lean.sum()), float(heavy.sum())))
+    return BothAsked(*found)
 
 
-def _numbered(groups: tuple[Ints, Ints]) -> tuple[tuple[Ints, Ints], int]:
-    """Groups by numbers from 0, and how many there may be."""
-    if all(len(one) and one.min() >= 0 and one.max() < MOST_NAMES for one in groups):
-        return groups, int(max(one.max() for one in groups)) + 1
-    both = np.concatenate(groups)
-    names, numbers = np.unique(both, return_inverse=True)
-    return (numbers[: len(groups[0])], numbers[len(groups[0]) :]), len(names)
+SIGNS = (-1.0, 1.0)
 
 
-def first_of_contexts(residuals: PairedResiduals, spot: Ints | None = None) -> npt.NDArray[np.bool_]:
-    """`first_of_context` in both arms."""
-    tokens = residuals.baseline_token, residuals.candidate_token
-    new = first_of_context(tokens[0], residuals.row, residuals.place, spot)
-    if not np.array_equal(*tokens):
-        new &= first_of_context(tokens[1], residuals.row, residuals.place, spot)
-    return new
+def _numbers(names: Ints) -> Ints:
+    """As they are, for nearly all names."""
+    if not len(names) or (int(names.min()) >= 0 and int(names.max()) < MOST_NAMES):
+        return names
+    return np.asarray(names % MOST_NAMES)
 
 
-def leanings(
-    residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups, new: npt.NDArray[np.bool_]
-) -> dict[str, Leaning]:
-    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ...; `new`: tokens that count (`first_of_contexts`),
-    shape (N,)."""
-    allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
-    tokens = residuals.baseline_token, residuals.candidate_token
-    sides = baseline.capped, candidate.capped
-    ids = leaning(tokens, sides, completion.of, new, allowed)
-    place = np.frexp(residuals.place + 0.5)[1]
-    return {"ids": ids, "places": leaning((place, place), sides, completion.of, new, allowed)}
+def leaning(asked: BothAsked) -> Leaning:
+    """Does the candidate's residual differ from the baseline's by group, the same way in both halves?"""
+    halves = (asked.first, asked.second)
+    p_value = min(1.0, 2 * min(paired_mean(one.units) for one in halves))
+    weight = sum(one.weight for one in halves)
+    return Leaning(p_value, sum(one.leans for one in halves) / weight if weight else 0.0)
+
+
+def allowed_leaning(baseline: Sums, candidate: Sums) -> float:
+    """Nats, by the arms' capped residuals."""
+    return LEANING * allowed_shift(baseline.variance, candidate.variance)
+
+
+def leanings(looked: Looked, sides: Sides) -> dict[str, Leaning]:
+    """By each of GROUPINGS, in two passes."""
+    some = looked.baseline.capped, looked.candidate.capped
+    silent = Sums()
+    allowed = allowed_leaning(*(one if counts else silent for one, counts in zip(some, sides, strict=True)))
+    learned = in_one_pass(looked, [partial(learn, one, sides) for one in GROUPINGS.values()])
+    questions = [partial(ask, one, sides, of, allowed) for one, of in zip(GROUPINGS.values(), learned, strict=True)]
+    return {name: leaning(found) for name, found in zip(GROUPINGS, in_one_pass(looked, questions), strict=True)}

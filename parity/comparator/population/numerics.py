@@ -12,21 +12,26 @@ than that, or otherwise: to one side, by id or place, or in few tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, structs
 
-from parity.comparator.population import residual_tests
+from parity.comparator.population import leaning, parts, residual_tests, spots
 from parity.comparator.population.detectable import detectable_effects
-from parity.comparator.population.leaning import first_of_contexts, leanings
-from parity.comparator.population.odd_rows import odd_rows, rows_seen
+from parity.comparator.population.leaning import BOTH, GROUPINGS, Leaning, leanings
+from parity.comparator.population.odd_rows import Rows, odd_rows, row_sums, rows_seen
 from parity.comparator.population.parts import noisy_part
 from parity.comparator.population.residual_tests import (
-    BLOCK,
-    Arm,
+    BASELINE,
+    CANDIDATE,
+    Fresh,
     Groups,
+    Rare,
+    Shifts,
+    block_sums,
     not_fresh,
     numbered,
     scale,
@@ -34,15 +39,13 @@ from parity.comparator.population.residual_tests import (
     tail,
     tail_alone,
 )
-from parity.comparator.population.spots import spots
+from parity.comparator.population.stretches import Looked, Stretch, in_one_pass
 from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
 from parity.comparator.stats import Drift, NoisySpots, Numerics
+from parity.comparator.sums import Added, Products
 from parity.records import Key
 
-Bools = npt.NDArray[np.bool_]
-Arms = tuple[Arm, Arm]
 Names = tuple[str, ...]
 
 BEYOND = ("shift", "ids", "places", "spots", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
@@ -63,9 +66,6 @@ ONE_UNIT = 0.65
 MID_RATE, FAR_RATE = 2.5e-3, 8e-4
 """Share of tokens beyond MID and FAR units that one unit of noise may leave (6 to 17, and 0.8 to 7.6, in 10,000)."""
 
-NONE_THERE = 0.2
-"""Times the candidate's usual noise, below which its first tokens have none, and count with the usual."""
-
 GAP_FACTOR = 3.0
 """Ratio of mean gaps. Clean arms: up to 1.5."""
 
@@ -85,129 +85,189 @@ class Gaps(Struct, frozen=True):
     of_one_unit: float = 0.0
 
 
+class _Sums(Added, frozen=True):
+    """What the tests add up in their first pass over the tokens."""
+
+    blocks: Products
+    shifts: Shifts
+    new_shifts: Shifts
+    wide: Rare
+    mid: Rare
+    far: Rare
+    baseline: Fresh
+    candidate: Fresh
+    rows: Rows
+
+
+def _sums(part: Stretch) -> _Sums:
+    baseline, candidate = part.arms
+    rare = partial(Rare.of, block=part.block, completion=part.completion)
+    return _Sums(
+        blocks=block_sums(part.arms, part.block),
+        shifts=Shifts.of(baseline.capped, candidate.capped, part.completion),
+        new_shifts=_new_shifts(part),
+        wide=rare((baseline.wide, candidate.wide)),
+        mid=rare((baseline.mid, candidate.mid)),
+        far=rare((baseline.far, candidate.far)),
+        baseline=Fresh.of(baseline, part.new),
+        candidate=Fresh.of(candidate, part.new),
+        rows=row_sums(part),
+    )
+
+
+def _new_shifts(part: Stretch) -> Shifts:
+    """Of the tokens after tokens of their own."""
+    new = part.new
+    own, other = (arm.capped[new] for arm in part.arms)
+    return Shifts.of(own, other, Groups(numbered(part.completion.of[new])))
+
+
 def measure_numerics(
-    residuals: PairedResiduals | None, gaps: Gaps, unit: float | None, alpha: float, keys: Sequence[Key] = ()
+    looked: Looked | None, gaps: Gaps, unit: float | None, alpha: float, keys: Sequence[Key] = ()
 ) -> Numerics | None:
-    """All tests and the numbers they rest on; `unit`: the bf16 unit of the chosen tokens' logits (nats), None where
-    nothing shows it; `keys`: of the pairs that the residuals are of. None where there is nothing to test."""
+    """All tests and the numbers they rest on. looked: the residuals of the run; unit: the bf16 unit of the chosen
+    tokens' logits (nats), None where nothing shows it; `keys`: of the pairs that the residuals are of. None where there
+    is nothing to test."""
     p_values = _gap_tests(gaps)
-    if residuals is None or not len(residuals):
+    if looked is None:
         if gaps.drift is None:
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
-    recorded = (
-        Arm.of(residuals.baseline, residuals.baseline_score, step)
-        if residuals.by_scores
-        else Arm.of_none(len(residuals)),
-        Arm.of(residuals.candidate, residuals.candidate_score, step),
-    )
-    baseline, candidate = arms = _comparable(recorded, residuals)
-    completion = Groups(numbered(residuals.row))
-    block = Groups(numbered(residuals.row.astype(np.int64) * 65_536 + residuals.place // BLOCK))
-    firsts = np.concatenate([[True], residuals.row[1:] != residuals.row[:-1]])
-    named = [keys[row] for row in residuals.row[firsts].tolist()] if keys else []
-    new = first_of_contexts(residuals)
-    leans = leanings(residuals, baseline, candidate, completion, new)
-    where = spots(residuals, baseline, candidate, completion, step)
+    sums, by_part, *learned = in_one_pass(looked, _first_questions(looked, keys))
+    second = _SecondPass(looked, by_part, learned, step, keys)
+    leans, where = second.leans, second.spots
+    noise = looked.noise
     tests = {
         **p_values,
         **{name: one.p_value for name, one in leans.items()},
         "spots": where.p_value,
-        "shift": _shift(arms, completion, new, alpha),
-        "unit": scale(baseline, candidate, block, ONE_UNIT * step, step),
-        "mid_tail": tail(baseline.mid, candidate.mid, block, completion, MID_RATE),
-        "far_tail": tail(baseline.far, candidate.far, block, completion, FAR_RATE),
+        "shift": _shift(sums, alpha),
+        "unit": scale(sums.blocks, ONE_UNIT * step, step),
+        "mid_tail": tail(sums.mid, MID_RATE),
+        "far_tail": tail(sums.far, FAR_RATE),
     }
-    if residuals.by_scores:
+    if looked.by_scores:
         tests |= {
-            "scale": scale(baseline, candidate, block, 0.0, step),
-            "tail": tail(baseline.wide, candidate.wide, block, completion, residual_tests.TAIL_RATE),
-            "tail_alone": tail_alone(baseline, candidate, block, completion),
+            "scale": scale(sums.blocks, 0.0, step),
+            "tail": tail(sums.wide, residual_tests.TAIL_RATE),
+            "tail_alone": tail_alone(sums.wide, noise),
         }
-        tests |= {name: 1.0 for name in not_fresh(baseline.where(new), candidate.where(new)) if name in tests}
-        if float(candidate.noise.mean()) < residual_tests.ALONE * float(baseline.noise.mean()):
+        tests |= {name: 1.0 for name in not_fresh(sums.baseline, sums.candidate) if name in tests}
+        if noise[CANDIDATE] < residual_tests.ALONE * noise[BASELINE]:
             # Noise that moves gaps makes residuals larger: where they are as usual, few near-ties fell otherwise.
             tests["gaps"] = 1.0
     adjusted = holm(dict(tests))
-    both = [name for name in TWO_SIDED if adjusted[name] < alpha and residuals.by_scores]
-    off = of_baseline(both, residuals, (baseline, candidate), completion, new) if both else ()
+    both = [name for name in TWO_SIDED if adjusted[name] < alpha and looked.by_scores]
+    off = of_baseline(both, looked) if both else ()
     tests |= dict.fromkeys(off, 1.0)
-    if residuals.by_scores:
-        repeated = set(not_fresh(candidate.where(new), baseline.where(new)))
-        off += _noisier(candidate, baseline, block, completion, step, alpha / len(tests), repeated)
+    if looked.by_scores:
+        repeated = set(not_fresh(sums.candidate, sums.baseline))
+        off += _noisier(sums, step, alpha / len(tests), repeated)
     found = Numerics(
-        source="scores" if residuals.by_scores else "own",
-        tokens=len(residuals),
-        completions=completion.count,
+        source="scores" if looked.by_scores else "own",
+        tokens=looked.tokens,
+        completions=looked.completions,
         unit=step,
         unit_is_measured=unit is not None,
-        baseline=recorded[0].summary() if residuals.by_scores else None,
-        candidate=recorded[1].summary(),
-        mean_shift=float((candidate.capped - baseline.capped).mean()),
+        baseline=looked.baseline.summary(looked.sample.residuals[0]) if looked.by_scores else None,
+        candidate=looked.candidate.summary(looked.sample.residuals[1]),
+        mean_shift=looked.candidate.capped.mean - looked.baseline.capped.mean,
         leaning={name: one.size for name, one in leans.items()},
         baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
-        odd_rows=odd_rows(arms, completion, residuals.place, new, step, alpha, named) if residuals.by_scores else None,
-        noisy_part=noisy_part(residuals, arms, completion, new, step, alpha, named) if residuals.by_scores else None,
-        rows_seen=rows_seen(arms, completion, new, step, alpha) if residuals.by_scores else (),
-        scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
-        if residuals.by_scores
-        else None,
-        extra_wide_per_10_000=float((candidate.wide.mean() - baseline.wide.mean()) * 1e4),
-        logit_noise_in_units=float(candidate.noise.mean()) / step,
+        odd_rows=odd_rows(sums.rows, noise[BASELINE], step, alpha, keys) if looked.by_scores else None,
+        noisy_part=noisy_part(second.asked_parts, second.of_parts, alpha),
+        rows_seen=rows_seen(sums.rows, noise[BASELINE], step, alpha) if looked.by_scores else (),
+        scale_ratio=_ratio(noise[CANDIDATE], noise[BASELINE]) if looked.by_scores else None,
+        extra_wide_per_10_000=(looked.candidate.wide - looked.baseline.wide) * 1e4,
+        logit_noise_in_units=noise[CANDIDATE] / step,
         gaps_of_one_unit=gaps.of_one_unit,
-        detectable=detectable_effects(baseline, candidate, completion, block, len(tests), alpha),
+        detectable=detectable_effects(sums.shifts, sums.blocks, looked.baseline.wide, len(tests), alpha),
     )
     return _with_failed(found, tests, alpha)
 
 
-def _comparable(arms: Arms, residuals: PairedResiduals) -> Arms:
-    """First tokens of outputs are without noise in the arm whose engine scores: they count as usual ones."""
-    if not residuals.by_scores:
-        return arms
-    return arms[0].first_as_usual(residuals.place), arms[1].first_as_usual(residuals.place, below=NONE_THERE)
+def _first_questions(looked: Looked, keys: Sequence[Key]) -> list[Callable[[Stretch], Any]]:
+    by_part = partial(parts.measure, keys=keys) if looked.by_scores else _nothing
+    return [_sums, by_part, *(partial(leaning.learn, one, BOTH) for one in GROUPINGS.values()), *_SPOTS]
 
 
-def _shift(arms: Arms, completion: Groups, new: Bools, alpha: float) -> float:
-    """Of all tokens, and of those after tokens of their own (`new`): where completions lead to the same text they have
-    the same residuals, which is one chance and not as many as there are completions."""
-    found = shift(*arms, completion)
-    if found >= alpha or new.all():
-        return found
-    baseline, candidate = (one.where(new) for one in arms)
-    return max(found, shift(baseline, candidate, Groups(numbered(completion.of[new]))))
+def _nothing(_: Stretch) -> parts.ByPart:
+    return parts.ByPart({}, parts.NOTHING)
+
+
+_SPOTS = tuple(partial(spots.learn, by_context=one) for one in (True, False))
+
+
+class _SecondPass:
+    """The tests that ask about what a first pass over the tokens has shown."""
+
+    def __init__(
+        self, looked: Looked, by_part: parts.ByPart, learned: Sequence[Any], step: float, keys: Sequence[Key]
+    ) -> None:
+        """learned: of each of GROUPINGS, and of both kinds of spots."""
+        groups, by_spot = learned[: len(GROUPINGS)], learned[len(GROUPINGS) :]
+        self.asked_parts = parts.asked_of(by_part, step)
+        judged = [spots.judged(one, looked.noise[BASELINE], step) for one in by_spot]
+        allowed = leaning.allowed_leaning(looked.baseline.capped, looked.candidate.capped)
+        questions: list[Callable[[Stretch], Any]] = [
+            *(partial(leaning.ask, one, BOTH, of, allowed) for one, of in zip(GROUPINGS.values(), groups, strict=True)),
+            *(partial(spots.ask, one, by_context=kind) for one, kind in zip(judged, (True, False), strict=True)),
+            partial(parts.ask, self.asked_parts, keys),
+        ]
+        *answers, self.of_parts = in_one_pass(looked, questions)
+        of_groups, of_spots = answers[: len(GROUPINGS)], answers[len(GROUPINGS) :]
+        self.leans: dict[str, Leaning] = {
+            name: leaning.leaning(one) for name, one in zip(GROUPINGS, of_groups, strict=True)
+        }
+        self.spots = spots.worst(
+            *(
+                spots.spots_of(one, asked, by_context=kind)
+                for one, asked, kind in zip(judged, of_spots, (True, False), strict=True)
+            )
+        )
+
+
+def _shift(sums: _Sums, alpha: float) -> float:
+    """Of all tokens, and of those after tokens of their own: where completions lead to the same text they have the same
+    residuals, which is one chance and not as many as there are completions."""
+    found = shift(sums.shifts)
+    return found if found >= alpha else max(found, shift(sums.new_shifts))
 
 
 TWO_SIDED = ("shift", "ids", "places")
 """Tests that fail whichever arm lies off its scores."""
 
 
-def of_baseline(failed: Sequence[str], residuals: PairedResiduals, arms: Arms, completion: Groups, new: Bools) -> Names:
+def of_baseline(failed: Sequence[str], looked: Looked) -> Names:
     """Of these of TWO_SIDED, the ones that the baseline fails by itself, against the scores alone, and the candidate
     not, or by less."""
-    baseline, candidate = arms
-    found = []
-    for sides in ((baseline, _silent(candidate)), (_silent(baseline), candidate)):
-        leans = leanings(residuals, *sides, completion, new)
-        found.append({**{name: one.p_value for name, one in leans.items()}, "shift": shift(*sides, completion)})
-    return tuple(name for name in failed if found[0][name] < found[1][name])
+    own, other = (_alone(looked, sides) for sides in ((True, False), (False, True)))
+    return tuple(name for name in failed if own[name] < other[name])
 
 
-def _noisier(
-    arm: Arm, other: Arm, block: Groups, completion: Groups, step: float, alpha: float, but: Set[str]
-) -> Names:
-    """The tests of ROUNDING, `but` for these, by which it is the `other` arm that is noisier, by more than clean arms
+def _alone(looked: Looked, sides: leaning.Sides) -> dict[str, float]:
+    """The p-values of TWO_SIDED where the residuals of one arm count, and those of the other are taken for 0."""
+    (shifts,) = in_one_pass(looked, [partial(_shifts_of, sides)])
+    return {**{name: one.p_value for name, one in leanings(looked, sides).items()}, "shift": shift(shifts)}
+
+
+def _shifts_of(sides: leaning.Sides, part: Stretch) -> Shifts:
+    own, other = (
+        arm.capped if counts else np.zeros(len(arm.capped)) for arm, counts in zip(part.arms, sides, strict=True)
+    )
+    return Shifts.of(own, other, part.completion)
+
+
+def _noisier(sums: _Sums, step: float, alpha: float, but: Set[str]) -> Names:
+    """The tests of ROUNDING, `but` for these, by which it is the baseline that is noisier, by more than clean arms
     are."""
     found = {
-        "scale": scale(arm, other, block, 0.0, step),
-        "tail": tail(arm.wide, other.wide, block, completion, residual_tests.TAIL_RATE),
+        "scale": scale(sums.blocks, 0.0, step, own=CANDIDATE),
+        "tail": tail(sums.wide.swapped(), residual_tests.TAIL_RATE),
     }
     return tuple(name for name, p_value in found.items() if p_value < alpha and name not in but)
-
-
-def _silent(arm: Arm) -> Arm:
-    return structs.replace(arm, capped=np.broadcast_to(0.0, len(arm.capped)))
 
 
 def _with_failed(found: Numerics, p_values: Mapping[str, float], alpha: float) -> Numerics:

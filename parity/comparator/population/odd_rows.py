@@ -33,10 +33,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, structs
 
-from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, Arm, Groups
+from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT
+from parity.comparator.population.stretches import Stretch
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.statistics import negative_binomial, negative_binomial_tail, student_tail
 from parity.comparator.stats import OddRows, RowsSeen
+from parity.comparator.sums import Added, Joined
 from parity.records import Key
 
 Bools = npt.NDArray[np.bool_]
@@ -94,16 +96,41 @@ SHOWN = 8
 """Completions that the statistics name."""
 
 
-def odd_rows(
-    arms: tuple[Arm, Arm], completion: Groups, place: npt.NDArray[np.int64], new: Bools, step: float,
-    alpha: float, keys: Sequence[Key],
-) -> OddRows | None:  # fmt: skip
+class OfRows(Added, frozen=True):
+    """By completion, over some of its tokens: how many, the noise of baseline and candidate, and the squares of the
+    baseline's."""
+
+    sizes: Joined
+    baseline: Joined
+    candidate: Joined
+    squares: Joined
+
+    @staticmethod
+    def of(part: Stretch, counted: Bools) -> OfRows:
+        own, other = (arm.noise * counted for arm in part.arms)
+        sums = part.completion.sums
+        return OfRows(Joined(sums(counted)), Joined(sums(own)), Joined(sums(other)), Joined(sums(own * own)))
+
+
+class Rows(Added, frozen=True):
+    """Over the tokens after contexts of their own: all of them, and the first BEGIN. pair: of each completion."""
+
+    whole: OfRows
+    begin: OfRows
+    pair: Joined
+
+
+def row_sums(part: Stretch) -> Rows:
+    begin = part.new & (part.residuals.place < BEGIN)
+    return Rows(OfRows.of(part, part.new), OfRows.of(part, begin), Joined(part.rows))
+
+
+def odd_rows(sums: Rows, noise: float, step: float, alpha: float, keys: Sequence[Key]) -> OddRows | None:
     """The completions that lie off, or None.
 
-    arms: baseline and candidate, the same tokens; place, new: position of each token, and whether no other one stands
-    after the same tokens, shape (N,). step: the bf16 unit, nats. keys: of the completions that `completion` counts.
+    noise: the baseline's mean logit noise, step: the bf16 unit, nats. keys: of the pairs.
     """
-    whole, begin = (_rows(arms, completion, some, step) for some in (new, new & (place < BEGIN)))
+    whole, begin = (_rows(some, noise, step) for some in (sums.whole, sums.begin))
     found = [
         *_tested(_standing_out, whole, SHARE),
         *_tested(_farthest, whole, SHARE_OF_OTHERS),
@@ -115,7 +142,7 @@ def odd_rows(
         return None
     return OddRows(
         completions=len(best.rows),
-        named=tuple(str(keys[row]) for row in best.rows[:SHOWN]) if keys else (),
+        named=tuple(str(keys[int(sums.pair.values[row])]) for row in best.rows[:SHOWN]) if keys else (),
         times=best.times,
         baseline_times=best.baseline_times,
         baseline_completions=best.as_far,
@@ -123,10 +150,10 @@ def odd_rows(
     )
 
 
-def rows_seen(arms: tuple[Arm, Arm], completion: Groups, new: Bools, step: float, alpha: float) -> tuple[RowsSeen, ...]:
+def rows_seen(sums: Rows, noise: float, step: float, alpha: float) -> tuple[RowsSeen, ...]:
     """From how much noise on FEWEST completions would have been found, and as many as MOST: with a baseline whose
     completions are as far off as this run's. Arguments as of `odd_rows`."""
-    rows = _rows(arms, completion, new, step)
+    rows = _rows(sums.whole, noise, step)
     if rows is None:
         return ()
     shrunk = 1.0 + USUAL / float(np.median(rows.sizes))  # what the tokens of usual noise take off
@@ -243,20 +270,19 @@ def more_than(count: int, own: int, expected: float, rows: int) -> float:
     return sum(weight * tail for weight, tail in zip(weights, tails, strict=True)) / sum(weights)
 
 
-def _rows(arms: tuple[Arm, Arm], completion: Groups, counted: Bools, step: float) -> _Rows | None:
+def _rows(of: OfRows, noise: float, step: float) -> _Rows | None:
     """None where the baseline's completions say nothing."""
-    sizes = completion.sums(counted)
-    at = np.flatnonzero(sizes >= LEAST_TOKENS)
+    at = np.flatnonzero(of.sizes.values >= LEAST_TOKENS)
     if len(at) < LEAST_ROWS:
         return None
-    sizes = sizes[at]
-    sums = [completion.sums(one.noise * counted)[at] for one in arms]
-    exact = float(arms[0].noise.mean()) < BIT_EXACT * step
+    sizes = of.sizes.values[at]
+    sums = [one.values[at] for one in (of.baseline, of.candidate)]
+    exact = noise < BIT_EXACT * step
     least = FROM_BIT_EXACT * step if exact else 0.0
     own, other = (_beyond_usual(one, sizes, least) for one in sums)
     if not float(own.max()) > 0.0:
         return None
-    error = None if exact else _standard_errors(sums[0], sizes, completion.sums(arms[0].noise ** 2 * counted)[at])
+    error = None if exact else _standard_errors(sums[0], sizes, of.squares.values[at])
     usual = [float(_median(one / sizes, sizes)) for one in sums]
     if error is None or not usual[0]:
         return _Rows(at, sizes, own, other, None, math.inf)

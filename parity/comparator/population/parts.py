@@ -11,24 +11,19 @@ what is found here proves nothing: it keeps the verdict from PASS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from parity.comparator.population.residual_tests import (
-    BIT_EXACT,
-    FROM_BIT_EXACT,
-    LEAST_FACTOR,
-    Arm,
-    Groups,
-    numbered,
-)
+from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, LEAST_FACTOR, Groups, numbered
+from parity.comparator.population.stretches import Stretch
 from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.reference.residuals import PairedResiduals
-from parity.comparator.statistics import student_tail, symmetric_sum
+from parity.comparator.statistics import student_mean, symmetric_sum
 from parity.comparator.stats import NoisyPart
+from parity.comparator.sums import ROUNDING, Added, Sums
 from parity.records import Key
 
 Bools = npt.NDArray[np.bool_]
@@ -52,98 +47,228 @@ MOST_NUMBERS = 16
 BOUNDS = (1.0, 1.5)
 """Times each power of two: the tokens at which parts begin."""
 
+BEGINS = sorted({int(times * 2**power) for power in range(2, 31) for times in BOUNDS})
+"""At each of these a part begins."""
 
-def noisy_part(
-    residuals: PairedResiduals, arms: tuple[Arm, Arm], completion: Groups, new: Bools, step: float, alpha: float,
-    keys: Sequence[Key],
-) -> NoisyPart | None:  # fmt: skip
-    """The part that chance explains least; None where chance explains each.
+NUMBERED = ("round", "sample")
+"""What a part may be one number of."""
 
-    arms: baseline and candidate, the same tokens; new: tokens that count, shape (N,); step: the bf16 unit, nats; keys:
-    of the completions that `completion` counts.
-    """
-    kept = np.flatnonzero(new)
-    unit = completion.of[kept]
-    own, other = (one.noise[kept] for one in arms)
-    if not own.any():
+
+class Named(NamedTuple):
+    """A part of all tokens: from a place on, with so many tokens before, after such a prompt; or of one number."""
+
+    by: str
+    bound: int
+
+
+class Within(Added, frozen=True):
+    """The tokens of a part that count: how many, of how many completions, their noise in baseline and candidate."""
+
+    tokens: int
+    completions: int
+    own: float
+    other: float
+
+
+NOTHING = Within(0, 0, 0.0, 0.0)
+
+
+class ByPart(Struct, frozen=True):
+    """`whole`: of all tokens that count."""
+
+    parts: Mapping[Named, Within]
+    whole: Within
+
+    def __add__(self, other: ByPart) -> ByPart:
+        parts = dict(self.parts)
+        for name, found in other.parts.items():
+            parts[name] = parts.get(name, NOTHING) + found
+        return ByPart(parts, self.whole + other.whole)
+
+
+class _Counted(NamedTuple):
+    """Of the M tokens of a stretch that count: the completion, counted from 0 among those with any, the noise of
+    baseline and candidate, shape (M,)."""
+
+    at: Ints
+    unit: Ints
+    own: FloatArray
+    other: FloatArray
+
+
+def _counted(part: Stretch) -> _Counted:
+    at = np.flatnonzero(part.new)
+    own, other = (arm.noise[at] for arm in part.arms)
+    return _Counted(at, part.completion.of[at], own, other)
+
+
+def _values(part: Stretch, by: str, at: Ints, keys: Sequence[Key]) -> Ints:
+    """By what tokens are cut."""
+    if by in NUMBERED:
+        numbers = [getattr(keys[row], by) for row in part.rows.tolist()]
+        return np.array(numbers, dtype=np.int64)[part.completion.of[at]]
+    place, context = part.residuals.place[at], part.residuals.context[at]
+    return {"place": place, "context": context, "prompt": context - place}[by]
+
+
+def _kinds(keys: Sequence[Key]) -> tuple[str, ...]:
+    return ("place", "context", "prompt", *(NUMBERED if keys else ()))
+
+
+def measure(part: Stretch, keys: Sequence[Key]) -> ByPart:
+    """What stands in each part. keys: of the pairs."""
+    counted = _counted(part)
+    found: dict[Named, Within] = {}
+    if len(counted.at):
+        for by in _kinds(keys):
+            found |= _measured(by, _values(part, by, counted.at, keys), counted)
+    return ByPart(found, _within(counted, np.ones(len(counted.at), dtype=np.bool_)))
+
+
+def _measured(by: str, values: Ints, counted: _Counted) -> dict[Named, Within]:
+    if by in NUMBERED:
+        names = np.unique(values).tolist()
+        return {Named(by, one): _within(counted, values == one) for one in names}
+    begins = [one for one in BEGINS if one <= int(values.max())]
+    if not begins:
+        return {}
+    slot = np.searchsorted(begins, values, side="right")
+    last = np.zeros(int(counted.unit[-1]) + 1, dtype=np.int64)
+    np.maximum.at(last, counted.unit, slot)
+
+    def beyond(slots: Ints, weights: FloatArray | None = None) -> list[float]:
+        of_each = np.bincount(slots, weights, minlength=len(begins) + 1)
+        summed: list[float] = of_each[::-1].cumsum()[::-1][1:].tolist()
+        return summed
+
+    columns = beyond(slot), beyond(last), beyond(slot, counted.own), beyond(slot, counted.other)
+    return {
+        Named(by, begin): Within(int(tokens), int(completions), own, other)
+        for begin, tokens, completions, own, other in zip(begins, *columns, strict=True)
+    }
+
+
+def _within(counted: _Counted, inside: Bools) -> Within:
+    completions = len(np.unique(counted.unit[inside]))
+    own, other = (float(one[inside].sum()) for one in (counted.own, counted.other))
+    return Within(int(np.count_nonzero(inside)), completions, own, other)
+
+
+class Asked(Struct, frozen=True):
+    """What is asked of a part: is the candidate's noise there more than `times` the baseline's, and more than `least`
+    nats (where the baseline has none)?"""
+
+    name: Named
+    within: Within
+    elsewhere: float
+    """Ratio of the arms' noise beside it."""
+    least: float
+
+    @property
+    def times(self) -> float:
+        return LEAST_FACTOR * max(1.0, self.elsewhere)
+
+
+def asked_of(found: ByPart, step: float) -> list[Asked]:
+    """The parts that are large enough, and leave enough beside them. step: the bf16 unit, nats."""
+    whole = found.whole
+    if not whole.own:
+        return []
+    least = FROM_BIT_EXACT * step if whole.own / whole.tokens < BIT_EXACT * step else 0.0
+    numbered_ones = {by: sorted(name.bound for name in found.parts if name.by == by)[:MOST_NUMBERS] for by in NUMBERED}
+    return [
+        Asked(name, one, _ratio(_beside(whole.other, one.other), _beside(whole.own, one.own)), least)
+        for name, one in found.parts.items()
+        if LEAST_SHARE <= one.tokens / whole.tokens <= 1 - LEAST_BESIDE
+        and one.completions >= LEAST_COMPLETIONS
+        and name.bound in numbered_ones.get(name.by, (name.bound,))
+    ]
+
+
+class More(Added, frozen=True):
+    """Sums over blocks, and over completions, of what the candidate's noise is more than `times` the baseline's, and
+    more than `least`."""
+
+    blocks: Sums
+    completions: Sums
+    least_blocks: Sums
+    least_completions: Sums
+
+
+NO_MORE = More(Sums(), Sums(), Sums(), Sums())
+
+
+class Answers(Struct, frozen=True):
+    of_each: tuple[More, ...]
+
+    def __add__(self, other: Answers) -> Answers:
+        return Answers(tuple(one + two for one, two in zip(self.of_each, other.of_each, strict=True)))
+
+
+def ask(asked: Sequence[Asked], keys: Sequence[Key], part: Stretch) -> Answers:
+    counted = _counted(part)
+    values = {by: _values(part, by, counted.at, keys) for by in {one.name.by for one in asked}}
+    return Answers(tuple(_more(one, values[one.name.by], counted) for one in asked))
+
+
+def _more(asked: Asked, values: Ints, counted: _Counted) -> More:
+    inside = values == asked.name.bound if asked.name.by in NUMBERED else values >= asked.name.bound
+    if not inside.any():
+        return NO_MORE
+    own, other, completion = counted.own[inside], counted.other[inside], Groups(numbered(counted.unit[inside]))
+    block = _blocks(completion.of)
+    found = [
+        Sums.of(group.sums(more))
+        for more in (other - asked.times * own, other - asked.least)
+        for group in (block, completion)
+    ]
+    return More(*found)
+
+
+def noisy_part(asked: Sequence[Asked], answers: Answers | None, alpha: float) -> NoisyPart | None:
+    """The part that chance explains least; None where chance explains each."""
+    if not asked or answers is None:
         return None
-    least = FROM_BIT_EXACT * step if float(own.mean()) < BIT_EXACT * step else 0.0
-    tested = [(_p_value(own, other, unit, one.inside, least), one) for one in _parts(residuals, kept, unit, keys)]
-    if not tested:
-        return None
-    p_value, part = min(tested, key=lambda one: one[0])
-    p_value = min(1.0, p_value * len(tested))
+    p_values = [_p_value(one) for one in answers.of_each]
+    p_value = min(p_values)
+    part = asked[p_values.index(p_value)]
+    p_value = min(1.0, p_value * len(asked))
     if p_value >= alpha:
         return None
-    inside = part.inside
     return NoisyPart(
-        by=part.by,
-        bound=part.bound,
-        tokens=int(inside.sum()),
-        completions=len(np.unique(unit[inside])),
-        ratio=_ratio(other[inside], own[inside]),
-        ratio_elsewhere=_ratio(other[~inside], own[~inside]),
+        by=part.name.by,
+        bound=part.name.bound,
+        tokens=part.within.tokens,
+        completions=part.within.completions,
+        ratio=_ratio(part.within.other, part.within.own),
+        ratio_elsewhere=part.elsewhere,
         p_value=p_value,
     )
 
 
-def _p_value(own: FloatArray, other: FloatArray, unit: Ints, inside: Bools, least: float) -> float:
-    """least: nats of noise that a part of a clean arm may have where the baseline has none."""
-    elsewhere = max(1.0, _ratio(other[~inside], own[~inside]))
-    own, other, completion = own[inside], other[inside], Groups(numbered(unit[inside]))
-    block = _blocks(completion.of)
+def _p_value(found: More) -> float:
     p_value = 0.0
-    for more in (other - LEAST_FACTOR * elsewhere * own, other - least):
-        if _mean_above(completion.sums(more)) >= OF_COMPLETIONS:
+    for blocks, completions in (
+        (found.blocks, found.completions),
+        (found.least_blocks, found.least_completions),
+    ):
+        if student_mean(completions) >= OF_COMPLETIONS:
             return 1.0
-        p_value = max(p_value, symmetric_sum(block.sums(more)))
+        p_value = max(p_value, symmetric_sum(blocks))
     return p_value
-
-
-def _mean_above(values: FloatArray) -> float:
-    """Student's test of a mean above zero: of a few that are far above, it says less than the sum does."""
-    spread = float(values.std(ddof=1))
-    return student_tail(float(values.mean()) / spread * len(values) ** 0.5, len(values) - 1) if spread else 1.0
 
 
 def _blocks(unit: Ints) -> Groups:
     """Tokens in groups of BLOCK at most, none of two completions."""
     begins = np.flatnonzero(np.concatenate([[True], unit[1:] != unit[:-1]]))
     place = np.arange(len(unit)) - np.repeat(begins, np.diff([*begins.tolist(), len(unit)]))
-    return Groups(numbered(unit * (len(unit) // BLOCK + 1) + place // BLOCK))
+    return Groups(numbered(unit.astype(np.int64) * (len(unit) // BLOCK + 1) + place // BLOCK))
 
 
-def _ratio(other: FloatArray, own: FloatArray) -> float:
-    total = float(own.sum())
-    return float(other.sum()) / total if total else 1.0
+def _beside(whole: float, part: float) -> float:
+    """What the whole has more than the part; 0 where that is no more than the rounding of these sums."""
+    return whole - part if whole - part > ROUNDING * whole else 0.0
 
 
-class _Part(Struct, frozen=True):
-    """By what tokens are cut, where (what is inside begins there, or is that), and which are inside, shape (M,)."""
-
-    by: str
-    bound: int
-    inside: Bools
-
-
-def _parts(residuals: PairedResiduals, kept: Ints, unit: Ints, keys: Sequence[Key]) -> Iterator[_Part]:
-    """Those that are large enough, and leave enough beside them."""
-    place, context = residuals.place[kept], residuals.context[kept]
-    for by, values in (("place", place), ("context", context), ("prompt", context - place)):
-        for bound in _bounds(int(values.max())):
-            yield from _large_enough(_Part(by, bound, values >= bound), unit)
-    for by in ("round", "sample") if keys else ():
-        numbers = np.array([getattr(key, by) for key in keys], dtype=np.int64)[unit]
-        for number in np.unique(numbers).tolist()[:MOST_NUMBERS]:
-            yield from _large_enough(_Part(by, number, numbers == number), unit)
-
-
-def _large_enough(part: _Part, unit: Ints) -> Iterator[_Part]:
-    share = np.count_nonzero(part.inside) / len(unit)
-    if LEAST_SHARE <= share <= 1 - LEAST_BESIDE and len(np.unique(unit[part.inside])) >= LEAST_COMPLETIONS:
-        yield part
-
-
-def _bounds(most: int) -> list[int]:
-    powers = range(2, most.bit_length() + 1)
-    return sorted({int(times * 2**power) for power in powers for times in BOUNDS if times * 2**power <= most})
+def _ratio(other: float, own: float) -> float:
+    return other / own if own else 1.0

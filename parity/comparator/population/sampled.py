@@ -33,6 +33,7 @@ from parity.comparator.statistics import (
     symmetric_sum,
 )
 from parity.comparator.stats import DrawsSeen, Numerics, SamplingStats
+from parity.comparator.sums import Sums
 from parity.records import Completion, Key, TokenIds
 
 ENOUGH = 0.02
@@ -145,7 +146,7 @@ def _likelihood_test(
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return None
-    return min(1.0, 2 * min(symmetric_sum(sign * finite - rounding) for sign in (1.0, -1.0)))
+    return min(1.0, 2 * min(symmetric_sum(Sums.of(sign * finite - rounding)) for sign in (1.0, -1.0)))
 
 
 def _surprisal_test(a: FloatArray, b: FloatArray) -> float | None:

@@ -15,10 +15,11 @@ from parity.comparator.inputs.conventions import RAW
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import numerics, rates
 from parity.comparator.population.numerics_said import numerics_findings
+from parity.comparator.population.stretches import Looked, Sample
 from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.references import References
-from parity.comparator.reference.residuals import PairedResiduals, paired_residuals
+from parity.comparator.reference.residuals import Residuals, paired_residuals
 from parity.comparator.reference.stored import changed, gaps_alone, overlaid
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
@@ -108,12 +109,12 @@ def whole_arm(
     # Without residuals and without gaps there is nothing whose parts could count twice.
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
-    residuals, missing = _residuals(inputs, references, pairs, gaps, part)
+    unit, differences = _lists(references, inputs)
+    residuals, missing = _residuals(inputs, references, pairs, gaps, part, unit or numerics.UNIT)
     if residuals is None and not (references.baseline and gaps):
         return WholeArm(None, None, missing=missing)  # nothing to test
-    unit, differences = _lists(references, inputs)
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
-    keys = [pairs.keys[row] for row in np.flatnonzero(pairs.same_prompt).tolist()]
+    keys = at_rows(pairs.keys, np.flatnonzero(pairs.same_prompt))
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys)
     if found is None:
         return WholeArm(None, drift, missing=missing)
@@ -142,23 +143,22 @@ def _residuals(
     pairs: Pairs,
     gaps: Mapping[Key, TokenGaps],
     part: Part,
-) -> tuple[PairedResiduals | None, Message | None]:
+    unit: float,
+) -> tuple[Looked | None, Message | None]:
     """(residuals, why there are none)."""
     arms = (inputs.baseline, inputs.candidate)
     silent = sorted({arm.header.arm for arm in arms if not arm.has_logprobs})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
-    found = _paired(inputs, references, pairs, gaps, part)
-    if found is None:
+    paired = _paired(inputs, references, pairs, gaps, part)
+    if paired is None:
         return None, message(
             "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
         )
-    if found.by_scores and not found.baseline.any():  # scores that stand in for its own logprobs (a golden run)
+    found = Looked(paired, unit)
+    if found.by_scores and not found.baseline.residual.squares:  # scores that stand in for its own logprobs (golden)
         return None, _silent([inputs.baseline.header.arm])
-    sizes = [
-        float(np.median(np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)])))
-        for one in (found.baseline, found.candidate)
-    ]
+    sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
     said = found.by_scores and all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
     if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not said):
         return None, message(
@@ -167,14 +167,14 @@ def _residuals(
             "than {size:.3f} nats: a temperature, penalties, or scores that are not theirs)",
             size=max(sizes),
         )
-    step = _step(found)
+    step = _step(found.sample)
     if step > COARSE:
         return None, message(
             "numerics.coarse",
             "the logprobs come in steps of about {step:.3f} nats: residuals that small could not be tested",
             step=step,
         )
-    forms = [_form(one) for one in _own(found)]
+    forms = [_form(one) for one in found.sample.own]
     if forms[0] != forms[1]:
         return None, message(
             "numerics.forms",
@@ -187,7 +187,7 @@ def _residuals(
 
 def _paired(
     inputs: Inputs, references: References, pairs: Pairs, gaps: Mapping[Key, TokenGaps], part: Part
-) -> PairedResiduals | None:
+) -> Residuals | None:
     """The residuals of the pairs with the same prompt, by all scores that there are of them."""
     rows = np.flatnonzero(pairs.same_prompt)
     sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
@@ -201,23 +201,13 @@ def _paired(
     return paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
 
 
-def _step(found: PairedResiduals) -> float:
+def _step(some: Sample) -> float:
     """The least size of a residual that is not 0, nats, but for one in a hundred: a rounding of all logprobs. 0 where
     too few say so."""
-    some = [np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)]) for one in (found.baseline, found.candidate)]
-    sizes = np.concatenate(some)
+    sizes = np.abs(np.concatenate(some.residuals))
     sizes = sizes[sizes > EXACT]
     least = float(np.quantile(sizes, 0.01)) if len(sizes) >= FEW_STEPS else 0.0
-    return max(least, *(_grid(one) for one in _own(found)))
-
-
-def _own(found: PairedResiduals) -> tuple[FloatArray, FloatArray]:
-    """The logprobs of the arms' own, some of them."""
-    every = max(1, len(found) // rates.QUANTILES_OF)
-    return (
-        found.baseline[::every] + found.baseline_score[::every],
-        found.candidate[::every] + found.candidate_score[::every],
-    )
+    return max(least, *(_grid(one) for one in some.own))
 
 
 def _grid(logprobs: FloatArray) -> float:

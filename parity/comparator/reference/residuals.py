@@ -6,7 +6,7 @@ of the kernel that chose the token, of the kernel that scored it, and of nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -106,6 +106,41 @@ def _usable(found: FloatArray) -> FloatArray:
     return np.minimum(found, 0.0, out=found)
 
 
+class Residuals:
+    """The residuals of a run, one stretch of whole completions after another, as often as they are asked for. Of a
+    large run only the first ones are held; the others are computed anew each time."""
+
+    def __init__(self, stretches: Callable[[int], Iterator[tuple[int, PairedResiduals]]], most: int) -> None:
+        """stretches: from a place on, each with the place after it. most: tokens there may be."""
+        self._stretches = stretches
+        self._held: list[PairedResiduals] = []
+        self._later = 0
+        """The place after those that are held."""
+        self.most = most
+
+    @staticmethod
+    def of(*held: PairedResiduals) -> Residuals:
+        """Of stretches that are there."""
+        return Residuals(lambda begin: enumerate(held[begin:], begin + 1), sum(map(len, held)))
+
+    def __iter__(self) -> Iterator[PairedResiduals]:
+        yield from self._held
+        tokens = sum(map(len, self._held))
+        for place, some in self._stretches(self._later):
+            if tokens + len(some) <= HELD and tokens == sum(map(len, self._held)):
+                self._held.append(some)
+                self._later = place
+            tokens += len(some)
+            yield some
+
+
+STRETCH = 1 << 18
+"""Tokens of a stretch, about: with what is computed of them, 60 MB."""
+
+HELD = 1 << 21
+"""Tokens whose residuals are held: 110 MB."""
+
+
 def paired_residuals(
     completions: tuple[Sequence[Completion], Sequence[Completion]],
     parts_at: Sequence[int] | Ints,
@@ -113,7 +148,7 @@ def paired_residuals(
     since: Mapping[Key, int],
     until: Mapping[Key, int],
     vocab_size: int | None,
-) -> PairedResiduals | None:
+) -> Residuals | None:
     """The residuals of P pairs of the same prompts, the baseline's and the candidate's completions; None where no pair
     has logprobs of its own on both sides.
 
@@ -125,21 +160,30 @@ def paired_residuals(
     parts = np.asarray(parts_at, dtype=np.int64)
     ends = sides[1].spread(until, _ALL)
     rows = np.flatnonzero(sides[0].has_logprobs & sides[1].has_logprobs & (ends > 0))
-    by_scores = False
-    if any(scores):
-        keys = sides[1].keys(rows)
-        by_scores = any(not one.keys().isdisjoint(keys) for one in scores)
-        if by_scores:  # of the others nothing is known
-            known = [key in scores[0] or key in scores[1] for key in keys]
-            rows = rows[np.array(known, dtype=np.bool_)]
+    batches = list(batches_of(sides[1].sizes[rows], BATCH))
+    by_scores = any(scores) and any(_known(sides[1].keys(rows[at]), scores).any() for at in batches)
     looked = _Looked(sides, parts, sides[1].spread(since, 0), ends, scores if by_scores else None)
-    found = _Columns(int(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]).sum()))
-    count = 0
-    for at in batches_of(sides[1].sizes[rows], BATCH):
-        some = _of_batch(looked, rows[at], vocab_size)
-        found.add(some)
-        count += len(some)
-    return found.whole(by_scores=by_scores) if count else None
+    sizes = np.minimum(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]), ends[rows])
+    most = int(np.maximum(sizes - looked.first[rows], 0).sum())
+
+    def stretches(begin: int) -> Iterator[tuple[int, PairedResiduals]]:
+        found = _Columns(min(most, STRETCH))
+        for number in range(begin, len(batches)):
+            some = _of_batch(looked, rows[batches[number]], vocab_size)
+            if found.count and found.count + len(some) > STRETCH:
+                yield number, found.whole(by_scores=by_scores)
+                found = _Columns(min(most, STRETCH))
+            found.add(some)
+        if found.count:
+            yield len(batches), found.whole(by_scores=by_scores)
+
+    found = Residuals(stretches, most)
+    return found if next(iter(found), None) is not None else None
+
+
+def _known(keys: Sequence[Key], scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]]) -> BoolArray:
+    """Which of these are scored, by either arm's completion."""
+    return np.array([key in scores[0] or key in scores[1] for key in keys], dtype=np.bool_)
 
 
 _ALL = np.iinfo(np.int64).max
@@ -162,11 +206,12 @@ class _Columns:
     """Residuals, some after others. Room is made for as many as there may be: what nobody writes to takes none."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._count = most, 0
+        self._most, self.count = most, 0
         self._found: dict[str, np.typing.NDArray[Any]] = {}
 
     def add(self, some: PairedResiduals) -> None:
-        before, self._count = self._count, self._count + len(some)
+        before, self.count = self.count, self.count + len(some)
+        self._most = max(self._most, self.count)  # of one completion that is longer than a stretch
         for name in _WRITTEN:
             if name == "baseline" and not some.by_scores:
                 continue  # all 0
@@ -180,14 +225,16 @@ class _Columns:
             column = self._found[name]
             if column.dtype.itemsize < values.dtype.itemsize:
                 column = self._found[name] = column.astype(values.dtype)
-            column[before : self._count] = values
+            if len(column) < self._most:
+                column = self._found[name] = np.resize(column, self._most)
+            column[before : self.count] = values
 
     def _room(self, like: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
         return np.empty(self._most, dtype=like.dtype)
 
     def whole(self, *, by_scores: bool) -> PairedResiduals:
-        found = {name: column[: self._count] for name, column in self._found.items()}
-        found = {"baseline": np.broadcast_to(0.0, self._count)} | found
+        found = {name: column[: self.count] for name, column in self._found.items()}
+        found = {"baseline": np.broadcast_to(0.0, self.count)} | found
         found |= {name: found[like] for name, like in _ALIKE.items() if name not in found}
         return PairedResiduals(**found, by_scores=by_scores)
 
@@ -201,6 +248,8 @@ _WRITTEN = [name for name in PairedResiduals.__struct_fields__ if name not in ("
 def _of_batch(looked: _Looked, rows: Rows, vocab_size: int | None) -> PairedResiduals:
     """`paired_residuals` of some of the pairs."""
     sides, scores = looked.sides, looked.scores
+    if scores is not None:  # of the others nothing is known
+        rows = rows[_known(sides[1].keys(rows), scores)]
     parts, first = looked.parts_at[rows], looked.first[rows]
     tokens = [side.tokens(rows) for side in sides]
     size = np.minimum(np.minimum(tokens[0].sizes, tokens[1].sizes), looked.end[rows])

@@ -10,7 +10,11 @@ from worlds import BASE, FLAT, PEAKED, SURE, WIDE, Fault, Shape, World, speculat
 from worlds.engine import Broken
 
 from parity.comparator import Comparison, compare
-from parity.comparator.population.leaning import first_of_context, leaning
+from parity.comparator.population.first_contexts import FirstContexts
+from parity.comparator.population.leaning import BOTH, ask, by_id, leaning, learn
+from parity.comparator.population.residual_tests import Arm
+from parity.comparator.population.stretches import Stretch
+from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.stats import Numerics
 from parity.records import Verdict
 
@@ -31,8 +35,12 @@ def scattered(rng: np.random.Generator, completions: int, tokens: int) -> dict[s
 
 
 def asked(made: dict[str, np.ndarray], allowed: float = 0.0) -> tuple[float, float]:
-    arms, every = (made["baseline"], made["candidate"]), np.ones(len(made["unit"]), dtype=np.bool_)
-    found = leaning((made["ids"], made["ids"]), arms, made["unit"], every, allowed)
+    sides, unit, ids = (made["baseline"], made["candidate"]), made["unit"], made["ids"]
+    score = np.full(len(unit), -1.0)
+    residuals = PairedResiduals(*sides, score, score, unit, unit, unit, ids, ids, by_scores=True)
+    arms = Arm.of(sides[0], score, 1 / 16), Arm.of(sides[1], score, 1 / 16)
+    part = Stretch(residuals, arms, np.ones((3, len(unit)), dtype=np.bool_), 0)
+    found = leaning(ask(by_id, BOTH, learn(by_id, BOTH, part), allowed, part))
     return found.p_value, found.size
 
 
@@ -100,7 +108,7 @@ def test_after_the_same_tokens_a_place_counts_once() -> None:
     tokens = np.array([1, 2, 3, 4, 5, 1, 2, 3, 4, 1, 2, 3, 4, 9])
     row = np.array([0] * 9 + [1] * 5)
     place = np.array([*range(9), *range(5)])
-    kept = first_of_context(tokens, row, place)
+    kept = FirstContexts(len(tokens)).of(tokens, row, place)
     assert np.flatnonzero(~kept).tolist() == [8, 12]
 
 

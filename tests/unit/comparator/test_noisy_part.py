@@ -9,10 +9,10 @@ import pytest
 from worlds import BASE, FLAT, Broken, World, speculating
 
 from parity.comparator import Comparison, compare
-from parity.comparator.population.leaning import first_of_contexts
-from parity.comparator.population.parts import LEAST_COMPLETIONS, noisy_part
-from parity.comparator.population.residual_tests import LEAST_FACTOR, Arm, Groups
-from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.population.parts import LEAST_COMPLETIONS, ask, asked_of, measure, noisy_part
+from parity.comparator.population.residual_tests import LEAST_FACTOR
+from parity.comparator.population.stretches import Looked, in_one_pass
+from parity.comparator.reference.residuals import PairedResiduals, Residuals
 from parity.comparator.stats import NoisyPart, Numerics
 from parity.records import Key, Verdict
 from parity.records.next_steps import Step
@@ -46,9 +46,11 @@ class Run:
             self.sides[0], other, score, score, self.row, self.place, self.prompt + self.place, self.tokens,
             self.tokens, by_scores=True,
         )  # fmt: skip
-        arms = Arm.of(self.sides[0], score, UNIT), Arm.of(other, score, UNIT)
-        new = first_of_contexts(residuals)
-        return noisy_part(residuals, arms, Groups(self.row), new, UNIT, ALPHA, self.keys)
+        looked = Looked(Residuals.of(residuals), UNIT)
+        (by_part,) = in_one_pass(looked, [lambda part: measure(part, self.keys)])
+        asked = asked_of(by_part, UNIT)
+        (answers,) = in_one_pass(looked, [lambda part: ask(asked, self.keys, part)])
+        return noisy_part(asked, answers, ALPHA)
 
 
 def test_it_is_named_by_where_it_begins() -> None:

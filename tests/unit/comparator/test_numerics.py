@@ -21,11 +21,13 @@ from parity.comparator import Comparison, compare
 from parity.comparator.inputs.settings import other_kernels
 from parity.comparator.population import detectable, residual_tests, spots
 from parity.comparator.population.numerics import Gaps, measure_numerics
+from parity.comparator.population.stretches import Looked
 from parity.comparator.reference.floor import best_differences, logit_unit
 from parity.comparator.reference.gaps import token_gaps
-from parity.comparator.reference.residuals import PairedResiduals, chosen_logprobs, paired_residuals
+from parity.comparator.reference.residuals import PairedResiduals, Residuals, chosen_logprobs, paired_residuals
 from parity.comparator.statistics import paired_mean, poisson_tail, student_tail, symmetric_sum
 from parity.comparator.stats import Numerics, Stats
+from parity.comparator.sums import Sums
 from parity.records import Capture, Finding, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.evidence import NumericsEvidence
 from parity.records.next_steps import Step
@@ -262,8 +264,9 @@ def test_a_residual_is_the_own_logprob_minus_the_score() -> None:
         for arm in (base, other)
     )
     key = sides[0][0].key
-    found = paired_residuals(sides, parts, (gaps[0], gaps[1]), {}, {key: 5}, None)
-    assert found is not None
+    stretches = paired_residuals(sides, parts, (gaps[0], gaps[1]), {}, {key: 5}, None)
+    assert stretches is not None
+    (found,) = stretches
     assert int((found.row == 0).sum()) == 5
     one = sides[1][1]
     assert one.logprobs is not None
@@ -323,6 +326,10 @@ def null(rng: np.random.Generator, completions: int, tokens: int, freedom: float
     return PairedResiduals(sides[0], sides[1], score, score, row, place, context, token, token, by_scores=True)
 
 
+def measured(*stretches: PairedResiduals) -> Numerics | None:
+    return measure_numerics(Looked(Residuals.of(*stretches), 1 / 16), Gaps(), 1 / 16, ALPHA)
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (8, 512)], ids=str)
 def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -336,7 +343,7 @@ def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
     monkeypatch.setattr(spots, "LARGER", 0.0)
     monkeypatch.setattr(spots, "STANDS_OUT", 1.0)
     rng = np.random.default_rng(1)
-    found = [measure_numerics(null(rng, *shape), Gaps(), 1 / 16, ALPHA) for _ in range(400)]
+    found = [measured(null(rng, *shape)) for _ in range(400)]
     for name in ("shift", "ids", "places", "spots", "scale", "tail"):
         rejected = np.mean([one is not None and one.p_values[name] < 0.05 for one in found])
         assert rejected <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5, name
@@ -345,7 +352,7 @@ def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
 def test_clean_runs_with_heavy_tails_are_not_accused() -> None:
     rng = np.random.default_rng(2)
     for _ in range(100):
-        found = measure_numerics(null(rng, 64, 64), Gaps(), 1 / 16, ALPHA)
+        found = measured(null(rng, 64, 64))
         assert found is not None
         assert not found.failed
         assert not found.baseline_off
@@ -357,7 +364,7 @@ def test_noise_at_certain_spots_is_found_where_the_mean_hardly_moves(by_context:
     arms = null(rng, 200, 64)
     here = (arms.context if by_context else arms.place) == 40
     other = np.where(here, arms.candidate * 4, arms.candidate)
-    found = measure_numerics(structs.replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    found = measured(structs.replace(arms, candidate=other))
     assert found is not None
     assert found.failed == ("spots",)
     assert found.spots is not None
@@ -367,7 +374,7 @@ def test_noise_at_certain_spots_is_found_where_the_mean_hardly_moves(by_context:
 
 def test_noise_that_is_larger_everywhere_is_at_no_spot() -> None:
     arms = null(np.random.default_rng(6), 200, 64)
-    found = measure_numerics(structs.replace(arms, candidate=2.5 * arms.candidate), Gaps(), 1 / 16, ALPHA)
+    found = measured(structs.replace(arms, candidate=2.5 * arms.candidate))
     assert found is not None
     assert "scale" in found.failed
     assert "spots" not in found.failed
@@ -382,7 +389,7 @@ def test_noise_added_everywhere_is_at_no_spot_where_the_baseline_has_none() -> N
         arms, baseline=np.where(first, 0.0, arms.baseline), candidate=np.where(first, 0.0, arms.candidate)
     )
     added = 0.025 * (1 - np.exp(arms.candidate_score)) * rng.standard_normal(len(first))
-    found = measure_numerics(structs.replace(exact, candidate=exact.candidate + added), Gaps(), 1 / 16, ALPHA)
+    found = measured(structs.replace(exact, candidate=exact.candidate + added))
     assert found is not None
     assert "scale" in found.failed
     assert "spots" not in found.failed
@@ -392,7 +399,7 @@ def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
     arms = null(np.random.default_rng(7), 200, 64)
     loops = arms.row < 4
     other = np.where(loops, arms.candidate + 0.12 * (1 - arms.row % 2 * 2), arms.candidate + 0.0016)
-    found = measure_numerics(structs.replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    found = measured(structs.replace(arms, candidate=other))
     assert found is not None
     assert found.adjusted["shift"] < ALPHA
 
@@ -407,9 +414,7 @@ def test_other_kernels_for_the_last_rows_of_a_batch_are_no_spot() -> None:
     def found(units: float) -> Numerics:
         other = np.where(context >= 24, units / 16 * (1 - np.exp(arms.candidate_score)), 0.0)
         sides = {"baseline": zero, "candidate": other * rng.choice([-1.0, 1.0], len(other))}
-        numbers = measure_numerics(
-            structs.replace(arms, context=context, by_scores=False, **sides), Gaps(), 1 / 16, ALPHA
-        )
+        numbers = measured(structs.replace(arms, context=context, by_scores=False, **sides))
         assert numbers is not None
         return numbers
 
@@ -423,10 +428,7 @@ def test_completions_that_lead_to_one_text_count_once_in_a_shift() -> None:
     late = arms.place >= 4
     same = {name: np.zeros_like(arms.baseline_token) for name in ("baseline_token", "candidate_token")}
     other = np.where(late, arms.candidate + 0.004, arms.candidate)
-    apart, alike = (
-        measure_numerics(structs.replace(arms, candidate=other, **tokens), Gaps(), 1 / 16, ALPHA)
-        for tokens in ({}, same)
-    )
+    apart, alike = (measured(structs.replace(arms, candidate=other, **tokens)) for tokens in ({}, same))
     assert apart is not None
     assert alike is not None
     assert "shift" in apart.failed
@@ -440,7 +442,7 @@ def test_the_bound_is_above_the_exact_chance(values: list[float]) -> None:
     array = np.array(values)
     signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1).T
     exact = float((signs @ np.abs(array) >= array.sum() - 1e-9).mean())
-    assert symmetric_sum(array) >= exact - 1e-9
+    assert symmetric_sum(Sums.of(array)) >= exact - 1e-9
 
 
 @settings(max_examples=25, deadline=None)
@@ -453,7 +455,7 @@ def test_exchanging_the_arms_exchanges_the_tails(seed: int) -> None:
         baseline_score=one.candidate_score, candidate_score=one.baseline_score,
         baseline_token=one.candidate_token, candidate_token=one.baseline_token,
     )  # fmt: skip
-    first, second = (measure_numerics(each, Gaps(), 1 / 16, ALPHA) for each in (one, other))
+    first, second = (measured(each) for each in (one, other))
     assert first is not None
     assert second is not None
     assert first.mean_shift == pytest.approx(-(second.mean_shift or 0.0))
@@ -470,7 +472,7 @@ def test_tails_of_student_and_poisson() -> None:
     assert poisson_tail(10, 3.0) == pytest.approx(0.00110249, rel=1e-5)
     assert poisson_tail(60, 10.0) == pytest.approx(7.57e-27, rel=0.05)
     assert (poisson_tail(0, 3.0), poisson_tail(3, 0.0)) == (1.0, 0.0)
-    assert paired_mean(np.ones(3)) == symmetric_sum(np.ones(3))
+    assert paired_mean(Sums.of(np.ones(3))) == symmetric_sum(Sums.of(np.ones(3)))
 
 
 # ------------------------------------------------------------------ what would have been seen
@@ -481,13 +483,11 @@ def test_the_smallest_shift_that_is_named_is_seen() -> None:
     seen = 0
     for _ in range(40):
         run = null(rng, 128, 64)
-        clean = measure_numerics(run, Gaps(), 1 / 16, ALPHA)
+        clean = measured(run)
         assert clean is not None
         assert clean.detectable is not None
         assert clean.detectable.mean_shift is not None
-        shifted = measure_numerics(
-            structs.replace(run, candidate=run.candidate - clean.detectable.mean_shift), Gaps(), 1 / 16, ALPHA
-        )
+        shifted = measured(structs.replace(run, candidate=run.candidate - clean.detectable.mean_shift))
         assert shifted is not None
         seen += "shift" in shifted.failed
     assert seen >= 34
@@ -544,7 +544,7 @@ def test_completions_that_end_in_one_loop_are_one_measurement_of_a_spot() -> Non
     looping = structs.replace(
         arms, baseline=sides[0], candidate=sides[1], context=context, baseline_token=tokens, candidate_token=tokens
     )
-    found = measure_numerics(looping, Gaps(), 1 / 16, ALPHA)
+    found = measured(looping)
     assert found is not None
     assert not found.failed
 
@@ -556,11 +556,11 @@ def test_loops_that_round_more_in_one_arm_do_not_make_it_noisier(side: str) -> N
     tokens = np.where(loop, arms.place % 7, arms.baseline_token)
     more = {side: getattr(arms, side) * np.where(arms.place >= 32, 2.0, 1.0)}
     looping = structs.replace(arms, baseline_token=tokens, candidate_token=tokens, context=arms.place + 10, **more)
-    found = measure_numerics(looping, Gaps(), 1 / 16, ALPHA)
+    found = measured(looping)
     assert found is not None
     assert "scale" not in (*found.failed, *found.baseline_off)
     alone = structs.replace(looping, baseline_token=arms.baseline_token, candidate_token=arms.candidate_token)
-    found = measure_numerics(alone, Gaps(), 1 / 16, ALPHA)
+    found = measured(alone)
     assert found is not None
     assert "scale" in (found.failed if side == "candidate" else found.baseline_off)
 
@@ -569,6 +569,6 @@ def test_noise_that_grows_with_the_context_is_at_no_spot() -> None:
     """Kernels split long contexts, and round otherwise there than the baseline's do."""
     arms = null(np.random.default_rng(10), 200, 128)
     grows = 1 + 1.5 * (arms.place >= 64) * (arms.place - 64) / 64
-    found = measure_numerics(structs.replace(arms, candidate=arms.candidate * grows), Gaps(), 1 / 16, ALPHA)
+    found = measured(structs.replace(arms, candidate=arms.candidate * grows))
     assert found is not None
     assert "spots" not in found.failed

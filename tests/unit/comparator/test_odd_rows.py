@@ -10,7 +10,7 @@ import pytest
 from worlds import BASE, FLAT, Broken, World, speculating
 
 from parity.comparator import Comparison, compare
-from parity.comparator.population.leaning import first_of_context
+from parity.comparator.population.first_contexts import FirstContexts
 from parity.comparator.population.odd_rows import (
     FEWEST,
     GUESS,
@@ -20,13 +20,17 @@ from parity.comparator.population.odd_rows import (
     TAIL,
     UNUSUAL,
     UNUSUAL_SHARE,
+    Rows,
     chance,
     farthest,
     more_than,
     odd_rows,
+    row_sums,
     rows_seen,
 )
-from parity.comparator.population.residual_tests import Arm, Groups
+from parity.comparator.population.residual_tests import Arm
+from parity.comparator.population.stretches import Stretch
+from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.stats import Numerics, OddRows
 from parity.records import Capture, Key, Scores, Verdict
 from parity.records.next_steps import Step
@@ -46,9 +50,17 @@ def odd(sd: Sequence[np.ndarray], rng: np.random.Generator, *, loop: bool = Fals
             one[:, 24:] = one[:, 24:25]
     row, place, flat = np.repeat(np.arange(rows), tokens), np.tile(np.arange(tokens), rows), ids.ravel()
     score = np.full(rows * tokens, -1.0)
-    new = first_of_context(flat, row, place)
+    new = FirstContexts(len(flat)).of(flat, row, place)
     arms = Arm.of(values[0].ravel(), score, UNIT), Arm.of(values[1].ravel(), score, UNIT)
-    return odd_rows(arms, Groups(row), place, new, UNIT, ALPHA, [Key(f"r{one}", 0, 0) for one in range(rows)])
+    keys = [Key(f"r{one}", 0, 0) for one in range(rows)]
+    return odd_rows(summed(arms, row, place, new), float(arms[0].noise.mean()), UNIT, ALPHA, keys)
+
+
+def summed(arms: tuple[Arm, Arm], row: np.ndarray, place: np.ndarray, new: np.ndarray) -> Rows:
+    """Of one stretch."""
+    sides = [one.residual for one in arms]
+    residuals = PairedResiduals(*sides, *sides, row, place, place, row, row, by_scores=True)
+    return row_sums(Stretch(residuals, arms, np.stack([new] * 3), 0))
 
 
 def level(rows: int = 48, tokens: int = 96) -> np.ndarray:
@@ -71,12 +83,12 @@ def test_what_is_said_to_be_seen_is_seen_and_half_of_it_is_not(at: int, count: i
     rows, tokens = 48, 96
     row, place = np.repeat(np.arange(rows), tokens), np.tile(np.arange(tokens), rows)
     new = np.ones(rows * tokens, dtype=np.bool_)
-    said = rows_seen(flat_arms(1.0, 0), Groups(row), new, UNIT, ALPHA)[at]
+    said = rows_seen(summed(flat_arms(1.0, 0), row, place, new), 0.02, UNIT, ALPHA)[at]
     assert said.completions == count
 
     def found(times: float) -> bool:
         arms = flat_arms(times, count)
-        return odd_rows(arms, Groups(row), place, new, UNIT, ALPHA, [Key("r", 0, 0)] * rows) is not None
+        return odd_rows(summed(arms, row, place, new), 0.02, UNIT, ALPHA, [Key("r", 0, 0)] * rows) is not None
 
     assert found(1.05 * said.times)
     assert not found(1 + (said.times - 1) / 2)

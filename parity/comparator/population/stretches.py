@@ -1,0 +1,127 @@
+"""A run's residuals as the tests look at them, stretch after stretch.
+
+Each test says what it adds up over the tokens of one stretch; of two stretches that is added (`sums.py`). So a run is
+looked at in a few passes, whatever its size, and the answer does not depend on where stretches end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from parity.comparator.population import rates
+from parity.comparator.population.first_contexts import New
+from parity.comparator.population.residual_tests import BLOCK, Arm, ArmSums, Groups, numbered
+from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.reference.residuals import PairedResiduals, Residuals
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Stretch:
+    """Whole completions of a run; N tokens."""
+
+    def __init__(self, residuals: PairedResiduals, arms: tuple[Arm, Arm], new: Bools, before: int) -> None:
+        """arms: baseline and candidate. new: shape (KINDS, N). before: completions in earlier stretches."""
+        self.residuals, self.arms, self.before = residuals, arms, before
+        self.new, self.new_by_context, self.new_by_place = new
+
+    @cached_property
+    def completion(self) -> Groups:
+        return Groups(numbered(self.residuals.row))
+
+    @cached_property
+    def block(self) -> Groups:
+        names = self.residuals.row.astype(np.int64) * 65_536 + self.residuals.place // BLOCK
+        return Groups(numbered(names))
+
+    @cached_property
+    def half(self) -> Ints:
+        """0 or 1, by completion; shape (N,)."""
+        return np.asarray((self.completion.of + self.before) % 2)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The pair of each completion."""
+        return self.residuals.row[self.completion.begins()]
+
+
+class Sample(Struct, frozen=True):
+    """Residuals evenly spaced over a run, and the own logprobs of their tokens, nats; baseline's and candidate's."""
+
+    residuals: tuple[FloatArray, FloatArray]
+    own: tuple[FloatArray, FloatArray]
+
+
+NONE_THERE = 0.2
+"""Times the candidate's usual noise, below which its first tokens have none, and count with the usual."""
+
+
+class Looked:
+    """Iterates over the stretches of a run, as often as asked. What was recorded of all tokens is known from the
+    first look."""
+
+    def __init__(self, residuals: Residuals, step: float) -> None:
+        """step: the bf16 unit of the logits, nats."""
+        self._residuals, self._step = residuals, step
+        self._new: list[npt.NDArray[np.uint8]] = []
+        self.completions = 0
+        new, every = New(residuals.most), max(1, residuals.most // rates.QUANTILES_OF)
+        sums, some = [], []
+        for one in residuals:
+            self.by_scores = one.by_scores
+            self._new.append(np.packbits(new.of(one), axis=1))
+            self.completions += Groups(numbered(one.row)).count
+            sums.append([ArmSums.of(arm, one.place) for arm in self._arms(one)])
+            columns = one.baseline, one.candidate, one.baseline_score, one.candidate_score
+            some.append([column[::every] for column in columns])
+        baseline, candidate, *scores = (np.concatenate(column) for column in zip(*some, strict=True))
+        self.sample = Sample((baseline, candidate), (baseline + scores[0], candidate + scores[1]))
+        self.baseline: ArmSums
+        self.candidate: ArmSums
+        self.baseline, self.candidate = (reduce(add, of_arm) for of_arm in zip(*sums, strict=True))
+        self._lifts = (self.baseline.lift(), self.candidate.lift(NONE_THERE)) if self.by_scores else (0.0, 0.0)
+        self._only: Stretch | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.candidate.tokens
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """Mean logit noise of baseline and candidate, nats, as the tests have it: first tokens of outputs are without
+        noise in the arm whose engine scores, and count as usual ones."""
+        return self.baseline.noise(self._lifts[0]), self.candidate.noise(self._lifts[1])
+
+    def _arms(self, one: PairedResiduals) -> tuple[Arm, Arm]:
+        return (
+            Arm.of(one.baseline, one.baseline_score, self._step) if one.by_scores else Arm.of_none(len(one)),
+            Arm.of(one.candidate, one.candidate_score, self._step),
+        )
+
+    def __iter__(self) -> Iterator[Stretch]:
+        if self._only is not None:
+            yield self._only
+            return
+        before = 0
+        for one, packed in zip(self._residuals, self._new, strict=True):
+            baseline, candidate = self._arms(one)
+            arms = baseline.lifted(one.place, self._lifts[0]), candidate.lifted(one.place, self._lifts[1])
+            found = Stretch(one, arms, np.unpackbits(packed, axis=1, count=len(one)).astype(np.bool_), before)
+            if len(self._new) == 1:
+                self._only = found
+            yield found
+            before += found.completion.count
+
+
+def in_one_pass(looked: Looked, questions: Sequence[Callable[[Stretch], Any]]) -> list[Any]:
+    """What each of these answers of all stretches: its answers added up."""
+    each = ([one(part) for one in questions] for part in looked)
+    return reduce(lambda sums, more: list(map(add, sums, more)), each)
