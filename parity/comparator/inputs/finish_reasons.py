@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -145,7 +145,7 @@ def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
             and bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
         }
         if only == "stop":
-            early = [one for one in arm if one.finish_reason == only and one.stop_reason is None]
+            early = (one for one in arm if one.finish_reason == only and one.stop_reason is None)
             others |= {one.key: replace(one, finish_reason=meant) for one in _filling(arm, early)[0]}
         if len(others) >= (1 if served(arm.header) else FEW):
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
@@ -190,7 +190,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     known: Any = arm.header.engine.get("max_model_len")
     if known is not None or not by_others(arm.header):
         return Filled(arm, other, scores)
-    filled, context = _filling(arm, [one for one in arm if one.finish_reason in ("length", None)])
+    filled, context = _filling(arm, (one for one in arm if one.finish_reason in ("length", None)))
     if not filled:
         return Filled(arm, other, scores)
     said = message(
@@ -214,12 +214,12 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, note(said))
 
 
-def _filling(arm: Capture, ended: Sequence[Completion]) -> tuple[list[Completion], int]:
+def _filling(arm: Capture, ended: Iterable[Completion]) -> tuple[list[Completion], int]:
     """Those of the `ended` that filled the context, and how long that is; none where the arm's answers do not show
     it."""
     limit: Any = arm.header.sampling.get("max_tokens")
     ends = terminators(arm.header)
-    if not ended or (isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all())):
+    if isinstance(limit, int) and not arm.own_sampling and bool((arm.tokens.sizes >= limit).all()):
         return [], 0
     early = [
         one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -137,14 +139,13 @@ def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, 
     Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
     None without scores on both sides.
     """
-    both = [
-        (_mean(theirs), _mean(mine))
-        for key, mine in candidate_gaps.items()
-        if (theirs := baseline_gaps.get(key)) is not None
-    ]
-    if len(both) < 8:
+    means = array("d")
+    for key, mine in candidate_gaps.items():
+        if (theirs := baseline_gaps.get(key)) is not None:
+            means.extend((_mean(theirs), _mean(mine)))
+    if len(means) < 2 * 8:
         return None
-    left, right = np.ascontiguousarray(np.array(both).T)
+    left, right = np.ascontiguousarray(np.array(means).reshape(-1, 2).T)
     usable = np.isfinite(left) & np.isfinite(right)
     left, right = left[usable], right[usable]
     if len(left) < 8:
@@ -169,17 +170,32 @@ def _mean(gaps: FloatArray) -> float:
 
 
 def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
-    everything = np.concatenate([np.asarray(one) for one in gaps.values()])
-    everything = everything[np.isfinite(everything)]
     names = ("0.5", "0.9", "0.99", "0.999", "1")
-    if not len(everything):
+    some, largest = _thinned(gaps.values())
+    if not len(some):
         return {}
-    some = everything[:: max(1, len(everything) // QUANTILES_OF)]
     found = {
         name: round(float(one), 5)
         for name, one in zip(names, np.quantile(some, [float(name) for name in names]), strict=True)
     }
-    return found | {"1": round(float(everything.max()), 5)}
+    return found | {"1": round(largest, 5)}
+
+
+def _thinned(each: Iterable[FloatArray]) -> tuple[FloatArray, float]:
+    """(finite values, the largest of all): every one, or every second, fourth, ... where they are very many."""
+    kept, waiting, every, skip, largest = np.empty(0), [np.empty(0)], 1, 0, -math.inf
+    waits = 0
+    for one in each:
+        known = one[np.isfinite(one)]
+        largest = max(largest, float(known.max(initial=-math.inf)))
+        waiting.append(known[skip::every])
+        skip = (skip - len(known)) % every
+        waits += len(waiting[-1])
+        if waits + len(kept) >= 2 * QUANTILES_OF:
+            kept = np.concatenate([kept, *waiting])
+            skip += every * (len(kept) % 2)
+            kept, waiting, waits, every = kept[::2].copy(), [], 0, 2 * every
+    return np.concatenate([kept, *waiting]), largest
 
 
 def position_in_step(

@@ -81,7 +81,7 @@ class Looked:
             self.completions += Groups(numbered(one.row)).count
             sums.append([ArmSums.of(arm, one.place) for arm in self._arms(one)])
             columns = one.baseline, one.candidate, one.baseline_score, one.candidate_score
-            some.append([column[::every] for column in columns])
+            some.append([column[::every].copy() for column in columns])
         baseline, candidate, *scores = (np.concatenate(column) for column in zip(*some, strict=True))
         self.sample = Sample((baseline, candidate), (baseline + scores[0], candidate + scores[1]))
         self.baseline: ArmSums

@@ -134,11 +134,11 @@ class Residuals:
             yield some
 
 
-STRETCH = 1 << 18
-"""Tokens of a stretch, about: with what is computed of them, 60 MB."""
+STRETCH = 1 << 17
+"""Tokens of a stretch, about: with what is computed of them, 30 MB."""
 
-HELD = 1 << 21
-"""Tokens whose residuals are held: 110 MB."""
+HELD = 1 << 19
+"""Tokens whose residuals are held: 30 MB."""
 
 
 def paired_residuals(

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from captures import TEXT, capture, completion, score, texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from parity.comparator import CompletionClass, compare
+from parity.comparator.population import rates as population_rates
 from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step, rates
 from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.shaping import shaping_of
@@ -193,3 +196,18 @@ def test_what_is_said_of_the_whole_run_is_no_completion_more() -> None:
 def test_values_of_another_shape_are_not_computed(name: str, value: Any) -> None:
     """Found by fuzzing: a capture whose logit_bias was a number ended the comparison."""
     assert shaping_of({name: value}).unknown == (name,)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.integers(0, 40), max_size=60), most=st.integers(2, 50), seed=st.integers(0, 99))
+def test_very_many_values_are_thinned_evenly(sizes: list[int], most: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [np.where(rng.random(size) < 0.1, np.inf, rng.random(size)) for size in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(population_rates, "QUANTILES_OF", most)
+        found, largest = population_rates._thinned(parts)
+    everything = np.concatenate([np.empty(0), *(one[np.isfinite(one)] for one in parts)])
+    assert len(found) < 2 * most + 40
+    assert found.tolist() in [everything[:: 2**power].tolist() for power in range(12)]
+    assert len(found) == len(everything) or len(found) >= most // 2
+    assert largest == everything.max(initial=-np.inf)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from parity.comparator.statistics import (
+    MANY,
     binomial_tail,
     chi_square_homogeneity,
     fisher_more,
@@ -199,6 +200,17 @@ def test_sign_flip(differences: list[float], p_value: float) -> None:
     found = sign_flip_more(np.array(differences), draws=20_000)
     spread = math.sqrt(p_value * (1 - p_value) / 20_000)
     assert found == pytest.approx(p_value, abs=4 * spread + 1 / 20_000)
+
+
+def test_many_signs_are_bounded_and_not_drawn() -> None:
+    """The bound is above the chance, and by no more than its constant."""
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.02, 0.05):
+        differences = rng.standard_t(4, MANY) + shift
+        drawn = sign_flip_more(differences[:-1], draws=4_000)
+        bound = sign_flip_more(differences)
+        assert bound > 0.5 * drawn
+        assert bound < max(1e-3, 5 * drawn)
 
 
 def test_sign_flip_is_one_sided_and_never_zero() -> None:
