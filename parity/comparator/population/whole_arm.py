@@ -109,10 +109,13 @@ def whole_arm(
     # Without residuals and without gaps there is nothing whose parts could count twice.
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
-    unit, differences = _lists(references, inputs)
-    residuals, missing = _residuals(inputs, references, pairs, gaps, part, unit or numerics.UNIT)
-    if residuals is None and not (references.baseline and gaps):
+    paired, missing = _paired(inputs, references, pairs, gaps, part)
+    if paired is None and not (references.baseline and gaps):
         return WholeArm(None, None, missing=missing)  # nothing to test
+    unit, differences = _lists(references, inputs)
+    residuals = None
+    if paired is not None:
+        residuals, missing = _usable(inputs, Looked(paired, unit or numerics.UNIT))
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
     keys = at_rows(pairs.keys, np.flatnonzero(pairs.same_prompt))
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys)
@@ -137,25 +140,9 @@ def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
 # ------------------------------------------------------------------ residuals
 
 
-def _residuals(
-    inputs: Inputs,
-    references: References,
-    pairs: Pairs,
-    gaps: Mapping[Key, TokenGaps],
-    part: Part,
-    unit: float,
-) -> tuple[Looked | None, Message | None]:
-    """(residuals, why there are none)."""
+def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | None]:
+    """(residuals, why they are none to test)."""
     arms = (inputs.baseline, inputs.candidate)
-    silent = sorted({arm.header.arm for arm in arms if not arm.has_logprobs})
-    if silent or not pairs.keys:
-        return None, _silent(silent) if pairs.keys else None
-    paired = _paired(inputs, references, pairs, gaps, part)
-    if paired is None:
-        return None, message(
-            "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
-        )
-    found = Looked(paired, unit)
     if found.by_scores and not found.baseline.residual.squares:  # scores that stand in for its own logprobs (golden)
         return None, _silent([inputs.baseline.header.arm])
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
@@ -187,8 +174,11 @@ def _residuals(
 
 def _paired(
     inputs: Inputs, references: References, pairs: Pairs, gaps: Mapping[Key, TokenGaps], part: Part
-) -> Residuals | None:
-    """The residuals of the pairs with the same prompt, by all scores that there are of them."""
+) -> tuple[Residuals | None, Message | None]:
+    """(residuals of the pairs with the same prompt, by all scores that there are of them; why there are none)."""
+    silent = sorted({arm.header.arm for arm in (inputs.baseline, inputs.candidate) if not arm.has_logprobs})
+    if silent or not pairs.keys:
+        return None, _silent(silent) if pairs.keys else None
     rows = np.flatnonzero(pairs.same_prompt)
     sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
     own = gaps_alone(references.baseline)
@@ -198,7 +188,11 @@ def _paired(
         alone = [row for row, key in keys if key not in gaps and key not in own]
         scored = references.lookup.all_gaps(arm, at_rows(pairs.candidate, np.array(alone, dtype=np.int64)))
         others = overlaid(gaps, gaps_alone(scored))
-    return paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
+    found = paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
+    missing = message(
+        "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
+    )
+    return found, missing if found is None else None
 
 
 def _step(some: Sample) -> float:
