@@ -9,13 +9,13 @@ from typing import Final, NoReturn
 from parity.capture.assemble import NO_FOOTER, Assembler, given_twice, score_given_twice
 from parity.capture.checksum import hint_for
 from parity.capture.columns import Columns
-from parity.capture.lines import CUT_OFF, Lines, Seen, is_record, lines_of
+from parity.capture.lines import CUT_OFF, Lines, Seen, is_record
 from parity.capture.numbers import Numbers
-from parity.capture.packing import Packing
+from parity.capture.packing import Packing, Part
 from parity.capture.problems import CaptureError
 from parity.capture.remote import Place, place_of
 from parity.capture.rows import Packed
-from parity.capture.score_columns import PackedScores
+from parity.capture.score_columns import PackedScores, ScorePart
 from parity.capture.shards import files_of
 from parity.capture.stretch import Ahead, Readers, Stretch, is_plain
 from parity.cycles import no_cycle_search
@@ -103,6 +103,8 @@ def _read(file: Place, lines: Lines, assembler: Assembler, numbers: Numbers, ahe
         assembler.add(numbers.base + line, record)
         if ahead is not None and is_plain(file):
             while assembler.packs and (found := _next_of(ahead, file, lines)) is not None:
+                if not isinstance(found.part, Part):
+                    break
                 assembler.join(found.part, numbers.base + lines.number)
                 lines.skip(found.lines, found.size, owes=found.owes)
                 line = lines.number
@@ -126,8 +128,9 @@ def _packing(files: Sequence[Place], beside: Capture | None) -> Packing | None:
 
 
 @no_cycle_search()
-def read_scores(path: str | Path, *, seen: Seen | None = None) -> Scores:
-    """The score records of a capture file, or of a file that holds score records only; `seen` as in `read_capture`."""
+def read_scores(path: str | Path, *, seen: Seen | None = None, readers: Readers | None = None) -> Scores:
+    """The score records of a capture file, or of a file that holds score records only; `seen` and `readers` as in
+    `read_capture`."""
     path = Path(path)
 
     many = PackedScores() if path.is_file() and path.stat().st_size >= PACKED_FROM else None
@@ -147,10 +150,17 @@ def read_scores(path: str | Path, *, seen: Seen | None = None) -> Scores:
 
     assembler = Assembler(fail, source=str(path), packed_scores=many)
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
-    for line, record in lines_of(path, fail, seen):
-        if is_record(record, "header"):
-            continue
-        assembler.add(line, record)
+    lines = Lines(path, fail, seen)
+    ahead = Ahead(readers, [path]) if readers is not None and many is not None and is_plain(path) else None
+    for line, record in lines.parsed():
+        if not is_record(record, "header"):
+            assembler.add(line, record)
+        while ahead is not None and many and assembler.footer_line is None:
+            found = _next_of(ahead, path, lines)
+            if found is None or not isinstance(found.part, ScorePart):
+                break
+            many.join(found.part, lines.number)
+            lines.skip(found.lines, found.size, owes=found.owes)
     check_keys()
     if not assembler.score_count() and assembler.footer_line is None:
         fail(None, message("capture.no_score_records", "no score records"))

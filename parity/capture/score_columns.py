@@ -5,14 +5,14 @@ from __future__ import annotations
 import marshal
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from parity.capture.decimals import packed, unpacked
 from parity.capture.keys import Keys
-from parity.capture.spill import Spill
+from parity.capture.spill import Pile, Spill
 from parity.records import Key, ScoreKey, TopLogprobs
 from parity.records.score_table import ArmScores, ScoreTable, Shelf
 
@@ -23,23 +23,40 @@ _AT_ONCE: Final = 128
 """Scores whose numbers are packed together."""
 
 
+class ArmPart(NamedTuple):
+    """The scores of one arm in a `ScorePart`. Lines: of the lines there, the first is 1; places: in its pieces."""
+
+    arm: str
+    keys: Keys
+    lines: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int64]
+
+
+class ScorePart(NamedTuple):
+    """Scores that stood one after another, as they are before they are joined with others."""
+
+    arms: list[ArmPart]
+    order: npt.NDArray[np.int32]
+    """By row: the number of its arm in `arms`."""
+    pieces: bytes
+
+
 class PackedScores(ScoreTable[ScoreKey, Key]):
     """Some 60 bytes each, besides the bytes of its name. Nothing is looked up before all are added."""
 
-    def __init__(self) -> None:
-        """Raises ParityError where no file can be made."""
+    def __init__(self, pile: Pile | None = None) -> None:
+        """`pile`: what is read here is joined with others elsewhere (`part`). Raises ParityError where no file can be
+        made."""
         self._arms: dict[str, _OfArm] = {}
         self._order: list[_OfArm] = []
         self._arm, self._row = array("i"), array("i")
-        self._spill = Spill()
+        self._spill: Spill | Pile = pile or Spill()
         self._waiting: list[tuple[_OfArm, TopLogprobs]] = []
 
     def add(self, key: ScoreKey, top: TopLogprobs, line: int) -> None:
         """Raises ParityError where the disk is full."""
-        arm = self._arms.get(key.arm)
-        if arm is None:
-            arm = self._arms[key.arm] = _OfArm(len(self._order), self)
-            self._order.append(arm)
+        arm = self._of_arm(key.arm)
         self._arm.append(arm.number)
         self._row.append(len(arm))
         arm.add(Key(*key[1:]), len(top), line)
@@ -47,8 +64,47 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
         if len(self._waiting) == _AT_ONCE:
             self._write()
 
+    def part(self) -> ScorePart:
+        """All that was added, to be joined with others: of one that has a `Pile`."""
+        self.whole()
+        assert isinstance(self._spill, Pile)
+        arms = [
+            ArmPart(
+                name,
+                arm.order,
+                np.array(arm.lines, dtype=np.int64),
+                np.array(arm.sizes, dtype=np.int32),
+                np.array(arm.places, dtype=np.int64),
+            )
+            for name, arm in self._arms.items()
+        ]
+        return ScorePart(arms, np.array(self._arm, dtype=np.int32), bytes(self._spill.pieces))
+
+    def join(self, part: ScorePart, line: int) -> None:
+        """Add many; `line`: the one before the first line of the part. Raises ParityError where the disk is full."""
+        self.whole()
+        assert isinstance(self._spill, Spill)
+        begin = self._spill.take(part.pieces)
+        numbers = np.zeros(len(part.arms), dtype=np.int32)
+        rows = np.zeros(len(part.order), dtype=np.int32)
+        for number, one in enumerate(part.arms):
+            arm = self._of_arm(one.arm)
+            numbers[number] = arm.number
+            rows[part.order == number] = len(arm) + np.arange(len(one.lines))
+            arm.join(one, line, begin)
+        self._arm.frombytes(numbers[part.order].tobytes())
+        self._row.frombytes(rows.tobytes())
+
+    def _of_arm(self, name: str) -> _OfArm:
+        arm = self._arms.get(name)
+        if arm is None:
+            arm = self._arms[name] = _OfArm(len(self._order), self)
+            self._order.append(arm)
+        return arm
+
     def read(self, place: int) -> TopLogprobs:
         """What stands at a place in the file."""
+        assert isinstance(self._spill, Spill)
         return _top(self._spill.read(place))
 
     def _write(self) -> None:
@@ -114,12 +170,19 @@ class _Values:
 class _OfArm(ArmScores[Key]):
     def __init__(self, number: int, whole: PackedScores) -> None:
         self.number, self.order, self.lines = number, Keys(), array("q")
-        self.places, self._lengths, self._whole = array("q"), array("i"), whole
+        self.places, self.sizes, self._whole = array("q"), array("i"), whole
 
     def add(self, key: Key, length: int, line: int) -> None:
         self.order.append(key)
         self.lines.append(line)
-        self._lengths.append(length)
+        self.sizes.append(length)
+
+    def join(self, part: ArmPart, line: int, begin: int) -> None:
+        """Add many: `line` the one before the first, `begin` where their pieces begin."""
+        self.order.extend(part.keys)
+        self.lines.frombytes((part.lines + line).tobytes())
+        self.sizes.frombytes(part.lengths.tobytes())
+        self.places.frombytes((part.places + begin).tobytes())
 
     def at(self, row: int) -> TopLogprobs:
         return self._whole.read(self.places[row])
@@ -131,7 +194,7 @@ class _OfArm(ArmScores[Key]):
         return self.order[row]
 
     def lengths(self) -> Iterator[tuple[Key, int]]:
-        return zip(self.order, self._lengths, strict=True)
+        return zip(self.order, self.sizes, strict=True)
 
     def items(self) -> Any:
         """As a mapping has it, in one pass."""
@@ -150,7 +213,7 @@ class _OfArm(ArmScores[Key]):
         return iter(self.order)
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self.sizes)
 
 
 def _pieces(tops: Sequence[TopLogprobs]) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """A stretch of a large capture that is read by somebody else: as far as it is ordinary.
 
-Ordinary is a whole line with a completion in which nothing is wrong, or with the end of a round. A stretch ends before
-the first line that is anything else. So what is wrong, and whatever depends on the lines before, is seen by one reader
-alone, which reads on from there and says what it always says.
+Ordinary is a whole line with a completion in which nothing is wrong, or with the end of a round; or lines with a score
+each. A stretch ends before the first line that is anything else. So what is wrong, and whatever depends on the lines
+before, is seen by one reader alone, which reads on from there and says what it always says.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from parity.capture.fields import take
 from parity.capture.keys import Keys
 from parity.capture.lines import MAX_LINE_BYTES, Lines, is_record, open_capture
 from parity.capture.packing import Packing, Part
-from parity.capture.parse import RoundRecord, parse_completion
+from parity.capture.parse import RoundRecord, parse_completion, parse_score
 from parity.capture.problems import Malformed
 from parity.capture.remote import Place
 from parity.capture.rows import STREAMS, Said
+from parity.capture.score_columns import ArmPart, PackedScores, ScorePart
 from parity.capture.spill import Pile
 from parity.messages import Message
 from parity.records import RaggedTokens
@@ -47,7 +48,7 @@ class Stretch(NamedTuple):
     """Whether any line has one."""
     identity: tuple[int, int]
     """Of the file (`Lines.identity`)."""
-    part: Part
+    part: Part | ScorePart
 
 
 class _Other(Exception):
@@ -66,23 +67,56 @@ def stretch_of(path: Place, begin: int, end: int) -> Stretch | None:
     begin = _first_line(path, begin, end)
     if begin >= end:
         return None
-    lines, packing = Lines(path, _other, begin=begin), Packing(pile=Pile())
+    lines = Lines(path, _other, begin=begin)
     count = size = 0
     sealed, identity = False, (0, 0)
+    taken: _Completions | _OfScores = _Completions()
     try:
         for number, record in _whole(lines, end):
-            if is_record(record, "completion"):
-                packing.add(parse_completion(record, number))
-            elif is_record(record, "round"):
-                take(RoundRecord, record)
-            else:
+            if number == 1 and is_record(record, "score"):
+                taken = _OfScores()
+            if not taken.add(record, number):
                 break
             if count == 0:
                 sealed, identity = lines.seals.owed, lines.identity
             count, size, owes = number, lines.begin - begin, lines.seals.owed
     except (_Other, Malformed):
         pass
-    return Stretch(begin, size, count, sealed, owes, identity, packing.part()) if count else None
+    return Stretch(begin, size, count, sealed, owes, identity, taken.part()) if count else None
+
+
+class _Completions:
+    def __init__(self) -> None:
+        self._packing = Packing(pile=Pile())
+
+    def add(self, record: Any, number: int) -> bool:
+        """False for what is not ordinary. Raises Malformed."""
+        if is_record(record, "completion"):
+            self._packing.add(parse_completion(record, number))
+        elif is_record(record, "round"):
+            take(RoundRecord, record)
+        else:
+            return False
+        return True
+
+    def part(self) -> Part:
+        return self._packing.part()
+
+
+class _OfScores:
+    def __init__(self) -> None:
+        self._scores = PackedScores(Pile())
+
+    def add(self, record: Any, number: int) -> bool:
+        """False for what is not ordinary. Raises Malformed."""
+        if not is_record(record, "score"):
+            return False
+        key, top = parse_score(record)
+        self._scores.add(key, top, number)
+        return True
+
+    def part(self) -> ScorePart:
+        return self._scores.part()
 
 
 def _first_line(path: Place, begin: int, end: int) -> int:
@@ -105,24 +139,35 @@ def _whole(lines: Lines, end: int) -> Iterator[tuple[int, Any]]:
 def dumped(found: Stretch) -> bytes:
     """For `loaded`, in another process of this Python."""
     part = found.part
+    packed = _packed_scores(part) if isinstance(part, ScorePart) else _packed(part)
+    return marshal.dumps((found[:-1], isinstance(part, ScorePart), packed))
+
+
+def loaded(data: bytes | bytearray) -> Stretch:
+    """Of `dumped`: our own, from a process that this one, or this one's cluster, has started."""
+    about, of_scores, packed = marshal.loads(data)
+    begin, size, count, sealed, owes, identity = about
+    part = _unpacked_scores(*packed) if of_scores else _unpacked(*packed)
+    return Stretch(begin, size, count, sealed, owes, identity, part)
+
+
+def _packed(part: Part) -> tuple[Any, ...]:
     streams = [
         (column.flat.dtype.str, column.flat.tobytes(), column.offsets.tobytes()) for column in part.streams.values()
     ]
     columns = [column.tobytes() for column in (part.said, part.rest, part.lines)]
     table = [tuple(one) for one in part.table]
     own = None if part.own is None else (part.own.dtype.str, part.own.tobytes())
-    return marshal.dumps((found[:-1], part.keys.pack(), streams, columns, table, part.pieces, own))
+    return part.keys.pack(), streams, columns, table, part.pieces, own
 
 
-def loaded(data: bytes | bytearray) -> Stretch:
-    """Of `dumped`: our own, from a process that this one, or this one's cluster, has started."""
-    about, keys, streams, columns, table, pieces, own = marshal.loads(data)
+def _unpacked(keys: Any, streams: Any, columns: Any, table: Any, pieces: bytes, own: Any) -> Part:
     ragged = (
         RaggedTokens(np.frombuffer(flat, dtype=kind), np.frombuffer(offsets, dtype=np.int64))
         for kind, flat, offsets in streams
     )
     said, rest, lines = columns
-    part = Part(
+    return Part(
         Keys.unpacked(*keys),
         dict(zip(STREAMS, ragged, strict=True)),
         np.frombuffer(said, dtype=np.int32),
@@ -132,8 +177,28 @@ def loaded(data: bytes | bytearray) -> Stretch:
         pieces,
         None if own is None else np.frombuffer(own[1], dtype=own[0]),
     )
-    begin, size, count, sealed, owes, identity = about
-    return Stretch(begin, size, count, sealed, owes, identity, part)
+
+
+def _packed_scores(part: ScorePart) -> tuple[Any, ...]:
+    arms = [
+        (one.arm, one.keys.pack(), one.lines.tobytes(), one.lengths.tobytes(), one.places.tobytes())
+        for one in part.arms
+    ]
+    return arms, part.order.tobytes(), part.pieces
+
+
+def _unpacked_scores(arms: Any, order: bytes, pieces: bytes) -> ScorePart:
+    found = [
+        ArmPart(
+            arm,
+            Keys.unpacked(*keys),
+            np.frombuffer(lines, dtype=np.int64),
+            np.frombuffer(lengths, dtype=np.int32),
+            np.frombuffer(places, dtype=np.int64),
+        )
+        for arm, keys, lines, lengths, places in arms
+    ]
+    return ScorePart(found, np.frombuffer(order, dtype=np.int32), pieces)
 
 
 class Span(NamedTuple):

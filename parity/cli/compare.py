@@ -222,7 +222,7 @@ def _sides(
         raise Misused(message("cli.arm_names_arm", "--arm names an arm of the golden run: it goes with --against"))
     known: list[Scores] = []
     for path in score_files:
-        found = read_scores(path, seen=watch.file(path))
+        found = read_scores(path, seen=watch.file(path), readers=readers)
         if not found:
             say(message("cli.warning_holds_no", "warning: {path} holds no scores", path=str(path)))
         known.append(found)

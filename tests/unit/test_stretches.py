@@ -16,11 +16,12 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.capture import CaptureError, lines, read_capture, stretch
+from parity.capture import CaptureError, lines, read_capture, read_scores, stretch
 from parity.capture.crew import Crew
 from parity.capture.keys import Keys
 from parity.capture.sealing import sealed
@@ -274,3 +275,97 @@ def test_none_outlives_its_parent(large: tuple[Path, Path], sign: str) -> None:
     for child in children:
         assert select.select([child], [], [], 60)[0], "it still runs"
         os.close(child)
+
+
+# ------------------------------------------------------------------ scores
+
+
+def score_line(rng: Random, number: int) -> bytes:
+    length, width = rng.randint(1, 4), rng.choice([1, 2, 2])
+    ids = [rng.choice([1, 2, 3, 1 << 40] if rng.random() < 0.1 else [1, 2, 3]) for _ in range(width)]
+    values = [[[one, rng.choice([-0.5, -0.25, -1.123456789, None, 0.0])] for one in ids] for _ in range(length)]
+    record = {"record": "score", "arm": rng.choice(["a/base", "a/mtp"]), "request": f"p{number // 2}"}
+    record |= {"round": 0, "sample": number % 2, "logprobs": values}
+    if rng.random() < 0.2:
+        record["logsumexp"] = [12.5] * length
+    return sealed(orjson.dumps(record) + b"\n")
+
+
+def scores_by(rng: Random) -> bytes:
+    """A scores file, of which some lines may be lost, twice there, out of place, unsealed or garbage."""
+    rows = [score_line(rng, number) for number in range(rng.randint(1, 16))]
+    if rng.random() < 0.3:
+        rows.append(sealed(orjson.dumps({"record": "footer", "completions": 0, "scores": len(rows)}) + b"\n"))
+    if rng.random() < 0.4:
+        rows = [unsealed(row) for row in rows]
+    for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
+        at, change = rng.randrange(len(rows)), rng.choice(["lose", "double", "unseal", "garbage", "garbage"])
+        row = rows[at]
+        if change == "garbage":
+            rows.insert(at, rng.choice(GARBAGE))
+        else:
+            rows[at : at + 1] = {"lose": [], "double": [row, row], "unseal": [unsealed(row)]}[change]
+        if not rows:
+            break
+    return b"".join(rows)
+
+
+def scores_said(path: Path, readers: Any) -> Any:
+    try:
+        found = read_scores(path, readers=readers)
+    except CaptureError as error:
+        return str(error), error.line, str(error.hint)
+    in_order = [(key, said_of(top)) for key, top in zip(found, found.values(), strict=True)]
+    by_key = [(key, said_of(found[key])) for key in found]
+    assert by_key == in_order
+    return in_order
+
+
+def said_of(top: TopLogprobs) -> tuple[Any, ...]:
+    sums = None if top.logsumexp is None else top.logsumexp.tolist()
+    return top.ids.tolist(), [[str(one) for one in row] for row in top.values.tolist()], sums
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_scores_are_the_same_for_any_cut(seed: int) -> None:
+    rng = Random(seed)
+    with tempfile.TemporaryDirectory() as name, packed():
+        path = Path(name) / "scores.jsonl"
+        path.write_bytes(scores_by(rng))
+        cuts, lost = cuts_by(rng, path.read_bytes()), {rng.randrange(6)} if rng.random() < 0.2 else set()
+        assert scores_said(path, Cut(cuts, lost)) == scores_said(path, None)
+
+
+def test_processes_read_the_same_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretch, "BYTES", 2_000)
+    rng = Random(5)
+    path = tmp_path / "scores.jsonl"
+    path.write_bytes(b"".join({line[:70]: line for line in (score_line(rng, one) for one in range(600))}.values()))
+    readers = Cut(list(range(0, path.stat().st_size, 700)), set())
+    with packed():
+        alone = scores_said(path, None)
+        assert scores_said(path, readers) == alone
+        assert readers.lines == 599  # but for the first
+        with Crew(2) as crew:
+            assert scores_said(path, crew) == alone
+            assert len(crew.children) == 2
+    assert len(alone) == 600
+
+
+def test_a_capture_that_holds_scores_is_read_with_them(tmp_path: Path) -> None:
+    """Stretches of scores are of no use to it."""
+    rng = Random(6)
+    rows = written(tmp_path / "x.jsonl", "a/base", arm_of(30)).read_bytes().splitlines(keepends=True)[:-1]
+    rows += [score_line(rng, one) for one in range(30)]
+    rows.append(sealed(orjson.dumps({"record": "footer", "completions": 30, "scores": 30}) + b"\n"))
+    path = tmp_path / "both.jsonl"
+    path.write_bytes(b"".join(rows))
+    with packed():
+        alone = read_capture(path)
+        found = read_capture(path, readers=Cut(list(range(0, path.stat().st_size, 300)), set()))
+    assert said_by(found) == said_by(alone)
+    assert {key: said_of(top) for key, top in found.scores.items()} == {
+        key: said_of(top) for key, top in alone.scores.items()
+    }
+    assert len(found.scores) == 30
