@@ -78,10 +78,19 @@ class Products(Added, frozen=True):
 class Joined(Struct, frozen=True):
     """Values of which each belongs to one unit, those of later parts after those of earlier ones."""
 
-    values: npt.NDArray[Any]
+    parts: tuple[npt.NDArray[Any], ...]
+
+    @staticmethod
+    def of(values: npt.NDArray[Any]) -> Joined:
+        return Joined((values,))
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """All of them; joined at each look, so that they are not held twice."""
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
 
     def __add__(self, other: Joined) -> Joined:
-        return Joined(np.concatenate([self.values, other.values]))
+        return Joined(self.parts + other.parts)
 
 
 class Padded(Struct, frozen=True):

@@ -98,7 +98,7 @@ SHOWN = 8
 
 class OfRows(Added, frozen=True):
     """By completion, over some of its tokens: how many, the noise of baseline and candidate, and the squares of the
-    baseline's."""
+    baseline's. Of 32 bits each: there may be millions."""
 
     sizes: Joined
     baseline: Joined
@@ -108,8 +108,9 @@ class OfRows(Added, frozen=True):
     @staticmethod
     def of(part: Stretch, counted: Bools) -> OfRows:
         own, other = (arm.noise * counted for arm in part.arms)
-        sums = part.completion.sums
-        return OfRows(Joined(sums(counted)), Joined(sums(own)), Joined(sums(other)), Joined(sums(own * own)))
+        sums = [part.completion.sums(one).astype(np.float32) for one in (own, other, own * own)]
+        sizes = part.completion.sums(counted).astype(np.int32)
+        return OfRows(Joined.of(sizes), *map(Joined.of, sums))
 
 
 class Rows(Added, frozen=True):
@@ -122,7 +123,7 @@ class Rows(Added, frozen=True):
 
 def row_sums(part: Stretch) -> Rows:
     begin = part.new & (part.residuals.place < BEGIN)
-    return Rows(OfRows.of(part, part.new), OfRows.of(part, begin), Joined(part.rows))
+    return Rows(OfRows.of(part, part.new), OfRows.of(part, begin), Joined.of(part.rows))
 
 
 def odd_rows(sums: Rows, noise: float, step: float, alpha: float, keys: Sequence[Key]) -> OddRows | None:
@@ -142,7 +143,7 @@ def odd_rows(sums: Rows, noise: float, step: float, alpha: float, keys: Sequence
         return None
     return OddRows(
         completions=len(best.rows),
-        named=tuple(str(keys[int(sums.pair.values[row])]) for row in best.rows[:SHOWN]) if keys else (),
+        named=tuple(str(keys[row]) for row in sums.pair.values[best.rows[:SHOWN]].tolist()) if keys else (),
         times=best.times,
         baseline_times=best.baseline_times,
         baseline_completions=best.as_far,
@@ -272,17 +273,18 @@ def more_than(count: int, own: int, expected: float, rows: int) -> float:
 
 def _rows(of: OfRows, noise: float, step: float) -> _Rows | None:
     """None where the baseline's completions say nothing."""
-    at = np.flatnonzero(of.sizes.values >= LEAST_TOKENS)
+    sizes = of.sizes.values
+    at = np.flatnonzero(sizes >= LEAST_TOKENS)
     if len(at) < LEAST_ROWS:
         return None
-    sizes = of.sizes.values[at]
-    sums = [one.values[at] for one in (of.baseline, of.candidate)]
+    sizes = sizes[at].astype(np.float64)
+    sums = [one.values[at].astype(np.float64) for one in (of.baseline, of.candidate)]
     exact = noise < BIT_EXACT * step
     least = FROM_BIT_EXACT * step if exact else 0.0
     own, other = (_beyond_usual(one, sizes, least) for one in sums)
     if not float(own.max()) > 0.0:
         return None
-    error = None if exact else _standard_errors(sums[0], sizes, of.squares.values[at])
+    error = None if exact else _standard_errors(sums[0], sizes, of.squares.values[at].astype(np.float64))
     usual = [float(_median(one / sizes, sizes)) for one in sums]
     if error is None or not usual[0]:
         return _Rows(at, sizes, own, other, None, math.inf)

@@ -219,7 +219,8 @@ class Shifts(Added, frozen=True):
         sums, sizes = (
             (completion.sums(candidate - baseline), completion.sizes()) if len(baseline) else (np.empty(0), np.empty(0))
         )
-        return Shifts(Joined(sums), Joined(sizes), Sums.of(baseline), Sums.of(candidate))
+        of_each = Joined.of(sums), Joined.of(sizes.astype(np.int32))
+        return Shifts(*of_each, Sums.of(baseline), Sums.of(candidate))
 
 
 def shift(found: Shifts) -> float:
