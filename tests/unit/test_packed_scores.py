@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -11,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.capture import CaptureError, header_record, read_capture, read_scores
+from parity.capture import CaptureError, header_record, read_capture, read_scores, spill
 from parity.capture.score_columns import PackedScores
 from parity.capture.write import score_record
 from parity.comparator import CompareOptions, compare
+from parity.errors import ParityError
 from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
 from parity.records.score_table import ArmScores
 from tests.unit.test_capture_beside import plain, written
@@ -163,3 +166,38 @@ def test_scores_of_a_capture_are_used_beside_those_of_a_file(tmp_path: Path) -> 
     with packed():
         many = compare(baseline, candidate, read_scores(file))
     assert json.dumps(few.to_json(), default=str) == json.dumps(many.to_json(), default=str)
+
+
+def test_a_full_disk_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in the files without a name it is full: own logprobs, scores, gaps that are not held."""
+    rng = Random(1)
+    arms = made(rng, logprobs=True)
+    base, other = (written(tmp_path / f"{arm[2:]}.jsonl", arm, of) for arm, of in zip(ARMS, arms, strict=True))
+    scores = write(tmp_path / "scores.jsonl", scores_of(rng, arms))
+    written_at: list[int] = []
+    full_from: list[int] = []
+
+    def pwrite(file: int, data: Any, at: int) -> int:
+        written_at.append(at)
+        if full_from and len(written_at) > full_from[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite_to_disk(file, data, at)
+
+    def compared() -> None:
+        with packed():
+            first = read_capture(base)
+            compare(first, read_capture(other, beside=first), read_scores(scores), CompareOptions())
+
+    pwrite_to_disk = os.pwrite
+    monkeypatch.setattr(spill, "_AT_ONCE", 1 << 11)
+    monkeypatch.setattr(spill.os, "pwrite", pwrite)
+    compared()
+    count = len(written_at)
+    assert count > 10
+    for begin in range(0, count, max(1, count // 12)):
+        written_at.clear()
+        full_from[:] = [begin]
+        with pytest.raises(ParityError) as said:
+            compared()
+        assert "No space left on device" in str(said.value)
+        assert "TMPDIR" in str(said.value.hint)
