@@ -104,8 +104,12 @@ class Assembler:
 
     def next_shard(self) -> None:
         """What comes now is another file, which begins with the same header and ends with a footer of its own."""
-        self.before = self._counts()
-        self.shard_begins, self.footer_line = True, None
+        self.next_file()
+        self.shard_begins = True
+
+    def next_file(self) -> None:
+        """What comes now is another file, with a footer of its own or none."""
+        self.before, self.footer_line = self._counts(), None
 
     @property
     def _header_due(self) -> bool:
@@ -240,6 +244,10 @@ def score_given_twice(key: ScoreKey, first: int) -> Message:
     )
 
 
+def is_score_given_twice(what: Message) -> bool:
+    return what.id == "capture.score_given_twice"
+
+
 def is_given_twice(what: Message) -> bool:
     return what.id == "capture.completion_given_twice"
 
@@ -249,6 +257,18 @@ def given_twice_in(key: Parameter, file: str, first: int) -> Message:
     return message(
         "capture.completion_in_two_shards",
         "completion {key} given twice (first in {file}, line {line}): is a shard there twice, or of another split?",
+        key=key,
+        file=file,
+        line=first,
+    )
+
+
+def score_given_twice_in(arm: Parameter, key: Parameter, file: str, first: int) -> Message:
+    """As `score_given_twice`, where it may stand first in another shard."""
+    return message(
+        "capture.score_in_two_shards",
+        "score of {arm} {key} given twice (first in {file}, line {line}): is a shard there twice, or of another split?",
+        arm=arm,
         key=key,
         file=file,
         line=first,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, NoReturn
 
 from parity.capture.assemble import NO_FOOTER, Assembler, given_twice, score_given_twice
@@ -128,40 +127,62 @@ def _packing(files: Sequence[Place], beside: Capture | None) -> Packing | None:
 
 
 @no_cycle_search()
-def read_scores(path: str | Path, *, seen: Seen | None = None, readers: Readers | None = None) -> Scores:
-    """The score records of a capture file, or of a file that holds score records only; `seen` and `readers` as in
-    `read_capture`."""
-    path = Path(path)
+def read_scores(path: str | Place, *, seen: Seen | None = None, readers: Readers | None = None) -> Scores:
+    """The score records of a capture file, or of a file that holds score records only, or of a directory of shards of
+    one; `seen` and `readers` as in `read_capture`.
 
-    many = PackedScores() if path.is_file() and path.stat().st_size >= PACKED_FROM else None
+    Raises CaptureError naming the first bad line.
+    """
+    path = place_of(path)
+    files = files_of(path)
+    numbers = Numbers(files, of_scores=True)
+    many = PackedScores() if sum(one.stat().st_size for one in files if one.is_file()) >= PACKED_FROM else None
 
     def fail(line: int | None, what: Message) -> NoReturn:
         check_keys()
-        refuse(line, what)
+        refuse(*numbers.here(line), numbers.said(what))
 
-    def refuse(line: int | None, what: Message) -> NoReturn:
+    def of_file(line: int | None, what: Message) -> NoReturn:
+        check_keys()
+        refuse(numbers.file, line, what)
+
+    def refuse(file: Place, line: int | None, what: Message) -> NoReturn:
         holds = message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md")
-        raise CaptureError(str(path), line, what, hint=hint_for(what, holds))
+        raise CaptureError(str(file), line, what, hint=hint_for(what, holds))
 
     def check_keys() -> None:
         twice = None if many is None else many.repeated()
         if twice is not None:
-            refuse(twice[0], score_given_twice(*twice[1:]))
+            refuse(*numbers.place(twice[0]), numbers.said(score_given_twice(*twice[1:])))
 
     assembler = Assembler(fail, source=str(path), packed_scores=many)
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
-    lines = Lines(path, fail, seen)
-    ahead = Ahead(readers, [path]) if readers is not None and many is not None and is_plain(path) else None
+    ahead = Ahead(readers, files) if readers is not None and many is not None else None
+    before = count = 0
+    for file in files:
+        numbers.begin(assembler)
+        tells = None if seen is None else partial_of(seen, before)
+        line = _read_scores(file, Lines(file, of_file, tells), assembler, numbers, ahead)
+        if assembler.score_count() == count and assembler.footer_line is None:
+            of_file(None, message("capture.no_score_records", "no score records"))
+        count = assembler.score_count()
+        numbers.end(line, footer=assembler.footer_line is not None)
+        before += file.stat().st_size
+    check_keys()
+    return assembler.scores if many is None else many.whole()
+
+
+def _read_scores(file: Place, lines: Lines, assembler: Assembler, numbers: Numbers, ahead: Ahead | None) -> int:
+    """All scores of one file; its last line that is a record."""
+    many, line = assembler.packed_scores, 0
     for line, record in lines.parsed():
         if not is_record(record, "header"):
-            assembler.add(line, record)
-        while ahead is not None and many and assembler.footer_line is None:
-            found = _next_of(ahead, path, lines)
+            assembler.add(numbers.base + line, record)
+        while ahead is not None and many and is_plain(file) and assembler.footer_line is None:
+            found = _next_of(ahead, file, lines)
             if found is None or not isinstance(found.part, ScorePart):
                 break
-            many.join(found.part, lines.number)
+            many.join(found.part, numbers.base + lines.number)
             lines.skip(found.lines, found.size, owes=found.owes)
-    check_keys()
-    if not assembler.score_count() and assembler.footer_line is None:
-        fail(None, message("capture.no_score_records", "no score records"))
-    return assembler.scores if many is None else many.whole()
+            line = lines.number
+    return line

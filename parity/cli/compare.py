@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--scores",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="File with the reference's scores of the completions. Repeatable.",
+    help="File, or directory of shards, with the reference's scores of the completions. Repeatable.",
 )
 @click.option(
     "--steps",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +26,10 @@ from parity.capture import CaptureError, lines, read_capture, read_scores, stret
 from parity.capture.crew import Crew
 from parity.capture.keys import Keys
 from parity.capture.sealing import sealed
+from parity.capture.split import split
 from parity.capture.stretch import Span, Stretch, dumped, loaded, stretch_of
 from parity.comparator import compare
+from parity.errors import ParityError
 from parity.records import Capture, Completion, Key, TopLogprobs
 from tests.unit.test_capture_beside import arm_of, said_by, written
 from tests.unit.test_packed_captures import packed
@@ -369,3 +372,49 @@ def test_a_capture_that_holds_scores_is_read_with_them(tmp_path: Path) -> None:
         key: said_of(top) for key, top in alone.scores.items()
     }
     assert len(found.scores) == 30
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 1 << 32))
+def test_shards_of_scores_are_as_one_file(seed: int) -> None:
+    """Headers and footers, where a shard has them, are its own; what is there twice is named by its file."""
+    rng = Random(seed)
+    rows = list({line[:70]: line for line in (score_line(rng, one) for one in range(rng.randint(2, 20)))}.values())
+    bounds = sorted(rng.sample(range(1, len(rows)), min(len(rows) - 1, rng.randint(1, 3))))
+    parts = [rows[begin:end] for begin, end in pairwise([0, *bounds, len(rows)])]
+    twice = rng.random() < 0.3
+    if twice:
+        parts[-1] = [*parts[-1], parts[0][0]]
+    with tempfile.TemporaryDirectory() as name, packed() if rng.random() < 0.7 else nullcontext():
+        whole, folder = Path(name) / "scores.jsonl", Path(name) / "scores"
+        whole.write_bytes(b"".join(rows))
+        folder.mkdir()
+        for number, part in enumerate(parts):
+            lines_there = [b'{"record":"header","schema":"parity.capture/1"}\n'] if rng.random() < 0.5 else []
+            lines_there += part
+            if rng.random() < 0.5:
+                lines_there.append(orjson.dumps({"record": "footer", "completions": 0, "scores": len(part)}) + b"\n")
+            (folder / f"{number}.jsonl").write_bytes(b"".join(map(unsealed, lines_there)))
+        readers = Cut(cuts_by(rng, whole.read_bytes()), set()) if rng.random() < 0.5 else None
+        found = scores_said(folder, readers)
+        if twice:
+            assert "0.jsonl" in found[0]
+            assert f"{len(parts) - 1}.jsonl" in found[0]
+            assert "given twice" in found[0]
+        else:
+            assert found == scores_said(whole, None)
+
+
+def test_the_scores_file_of_a_run_can_be_split(tmp_path: Path) -> None:
+    rng = Random(7)
+    rows = [sealed(orjson.dumps({"record": "header", "schema": "parity.capture/1", "arm": "a/base"}) + b"\n")]
+    rows += {line[:70]: line for line in (score_line(rng, one) for one in range(400))}.values()
+    footer = {"record": "footer", "completions": 0, "scores": len(rows) - 1}
+    path = tmp_path / "scores.jsonl"
+    path.write_bytes(b"".join([*rows, sealed(orjson.dumps(footer) + b"\n")]))
+    assert len(split(path, tmp_path / "scores", 4_000)) > 5
+    with packed():
+        assert scores_said(tmp_path / "scores", None) == scores_said(path, None)
+    (tmp_path / "scores" / "00002.jsonl").unlink()
+    with pytest.raises(ParityError, match=r"lacks 00002\.jsonl"):
+        read_scores(tmp_path / "scores")

@@ -122,6 +122,7 @@ def ask(grouping: Groupings, sides: Sides, learned: Learned, allowed: float, par
 
 
 SIGNS = (-1.0, 1.0)
+"""Of baseline and candidate in a difference of both."""
 
 
 def _numbers(names: Ints) -> Ints:

@@ -105,6 +105,7 @@ LIMITS = (0.05, WIDE, 0.2)
 """Nats. The share of residuals beyond each is in the statistics."""
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+"""Of the sizes of residuals, that the statistics have."""
 
 
 class ArmSums(Added, frozen=True):
@@ -234,6 +235,7 @@ def shift(found: Shifts) -> float:
 # ------------------------------------------------------------------ scale
 
 BASELINE, CANDIDATE = 0, 1
+"""Where each arm's noise stands among the sums of blocks."""
 
 
 def block_sums(arms: tuple[Arm, Arm], block: Groups) -> Products:

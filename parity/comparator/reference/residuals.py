@@ -107,15 +107,15 @@ def _usable(found: FloatArray) -> FloatArray:
 
 
 class Residuals:
-    """The residuals of a run, one stretch of whole completions after another, as often as they are asked for. Of a
-    large run only the first ones are held; the others are computed anew each time."""
+    """The residuals of a run, one stretch of whole completions after another, as often as they are asked for. Those of
+    a large run are not held: they are computed anew each time."""
 
     def __init__(self, stretches: Callable[[int], Iterator[tuple[int, PairedResiduals]]], most: int) -> None:
         """stretches: from a place on, each with the place after it. most: tokens there may be."""
         self._stretches = stretches
         self._held: list[PairedResiduals] = []
         self._later = 0
-        """The place after those that are held."""
+        """The place after those that are held (a run may have been looked at in part before)."""
         self.most = most
 
     @staticmethod
@@ -125,12 +125,10 @@ class Residuals:
 
     def __iter__(self) -> Iterator[PairedResiduals]:
         yield from self._held
-        tokens = sum(map(len, self._held))
         for place, some in self._stretches(self._later):
-            if tokens + len(some) <= HELD and tokens == sum(map(len, self._held)):
+            if self.most <= HELD and place > self._later:
                 self._held.append(some)
                 self._later = place
-            tokens += len(some)
             yield some
 
 
@@ -138,7 +136,7 @@ STRETCH = 1 << 17
 """Tokens of a stretch, about: with what is computed of them, 30 MB."""
 
 HELD = 1 << 19
-"""Tokens whose residuals are held: 30 MB."""
+"""Tokens up to which the residuals of a run are held: 30 MB."""
 
 
 def paired_residuals(

@@ -48,7 +48,7 @@ class Side(ABC):
 
     @abstractmethod
     def spread(self, values: Mapping[Key, int], otherwise: int) -> Ints:
-        """Shape (P,): what is said of each completion."""
+        """Shape (P,): what is said of each completion; to be looked at only."""
 
 
 class _Held(Side):
@@ -76,7 +76,7 @@ class _Held(Side):
 
     def spread(self, values: Mapping[Key, int], otherwise: int) -> Ints:
         if not values:
-            return np.full(len(self._of), otherwise, dtype=np.int64)
+            return np.broadcast_to(np.int64(otherwise), len(self._of))
         return np.array([values.get(one.key, otherwise) for one in self._of], dtype=np.int64)
 
 
@@ -86,10 +86,11 @@ class _InColumns(Side):
     def __init__(self, of: Lazy[Key, Completion], at: Rows) -> None:
         self._of, self._at = of, at
         self._tokens = of.streams("token_ids")
-        self.sizes = self._tokens.sizes[at]
-        self.prompt_sizes = of.streams("prompt_token_ids").sizes[at]
-        self.has_own = of.has_own[at]
-        self.has_logprobs = self.has_own | of.has("logprobs")[at]
+        chosen = slice(None) if len(at) == len(of) else at  # all of them, without a copy
+        self.sizes = self._tokens.sizes[chosen]
+        self.prompt_sizes = of.streams("prompt_token_ids").sizes[chosen]
+        self.has_own = of.has_own[chosen]
+        self.has_logprobs = self.has_own | of.has("logprobs")[chosen]
 
     def keys(self, rows: Rows) -> list[Key]:
         return [self._of.order[row] for row in self._at[rows].tolist()]
@@ -108,6 +109,8 @@ class _InColumns(Side):
         return self._of.own_logprobs(self._at[rows])
 
     def spread(self, values: Mapping[Key, int], otherwise: int) -> Ints:
+        if not values:
+            return np.broadcast_to(np.int64(otherwise), len(self._at))
         found = np.full(len(self._of), otherwise, dtype=np.int64)
         for key, value in values.items():
             if (row := self._of.row(key)) is not None:

@@ -100,7 +100,7 @@ def test_the_planted_noise_is_in_the_numbers() -> None:
     assert found[".p_values.tail"] < 1.0
 
 
-@pytest.mark.parametrize("held", [0, 700, 1 << 19], ids=["none held", "some held", "all held"])
+@pytest.mark.parametrize("held", [0, 1 << 19], ids=["none held", "all held"])
 def test_what_is_not_held_is_computed_again(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def judged() -> Comparison:
         world = World(5, FLAT)
