@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from byte_tokens import SPECIAL, Bytes, ids
 from captures import EOS, capture, completion, header, score, scores, texts
@@ -319,3 +320,21 @@ def test_without_a_tokenizer_forbidden_words_excuse_the_baselines_token() -> Non
     assert {one.id for one in result.reasons} >= {"conclude.unjudged_by_rules", "conclude.unread_words"}
     assert "conclude.baseline_rejected" not in {one.id for one in result.reasons}
     assert result.next_steps[0].step is Step.TOKENIZER
+
+
+def test_what_a_prompt_that_ends_inside_a_character_leaves_to_the_output_is_no_other_text() -> None:
+    """vLLM detokenises the output after the prompt, and then says all of the prompt again."""
+    prompt = np.array(ids("say 法")[:-1])
+    begun = "\ufffd, and so on"
+    for temperature in (0.0, 0.8):
+        a = replace(cut(ids(", and so on"), temperature=temperature), prompt_token_ids=prompt)
+        a = replace(a, token_ids=a.token_ids[:11], aborted=True)
+        for text in (begun, f"say {begun}", ", and so on"):
+            result = compared(replace(a, text=text), replace(a, text=text), temperature=temperature)
+            assert P0 not in {one.key for one in result.corrupt}
+        other = replace(a, text="say it, and so on")
+        (found,) = (one for one in compared(a, other, temperature=temperature).corrupt if one.key == P0)
+        assert found.kind is Kind.TEXT_MISMATCH
+        whole = np.array(ids("say "))
+        other = replace(a, prompt_token_ids=whole, text="say , and so on")
+        assert compared(replace(a, prompt_token_ids=whole, text=", and so on"), other).corrupt
