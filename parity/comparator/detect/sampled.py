@@ -166,7 +166,8 @@ def _of_logprobs(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     if b.key not in draws.scored or draws.distribution(b) is None:
         return ()
     noise = logprobs.noise_of(draws.reference)
-    found = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids), noise=noise)
+    alone = logprobs.ALONE_AMONG_DRAWN
+    found = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids), noise=noise, alone=alone)
     return () if found is None else (found,)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from parity.comparator.reference.isolated import MOST
 from parity.comparator.reference.temperature import Cut
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
@@ -19,12 +20,19 @@ STEPS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0)
 
 
 def beyond(
-    top: TopLogprobs, tokens: TokenIds, tempered: Collection[float], cut: Cut, vocab_size: int | None = None
+    top: TopLogprobs,
+    tokens: TokenIds,
+    tempered: Collection[float],
+    cut: Cut,
+    vocab_size: int | None = None,
+    given: FloatArray | None = None,
 ) -> FloatArray:
     """Nats for each of `tokens` (T,): 0 for a token that is allowed, or of which the lists do not say it.
 
     `tempered`: the temperatures of the logits that are cut off, of which the smallest figure counts. An engine cuts off
     after it has applied the temperature (vLLM), or before (llama.cpp: 1).
+    given: the engine's own logprobs of the tokens (T,), NaN where there are none. A token to which the engine gave more
+    than the reference does was drawn from other logits, which is no matter of a cut-off.
     """
     length = min(len(tokens), len(top))
     result = np.zeros(len(tokens))
@@ -35,6 +43,8 @@ def beyond(
     logs = np.where(usable, np.minimum(values, 0.0), -np.inf)
     is_own = ids == tokens[:length, None]
     own = np.where(is_own, logs, -np.inf).max(axis=1)
+    if given is not None:
+        own = np.where(np.isfinite(own), np.fmin(np.fmax(own, given[:length]), own + MOST), own)
     rivals = np.where(is_own, -np.inf, logs)
     unlisted = max(1, (vocab_size or 200_000) - ids.shape[1])
     found = np.minimum.reduce([_beyond(own, rivals, one, cut, unlisted) for one in tempered])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -281,3 +281,58 @@ def test_how_far_beyond_is_what_the_logits_would_have_to_move() -> None:
     assert beyond(top, np.array([4]), {1.0}, Cut(top_p=0.6))[0] >= 0.5
     assert beyond(top, np.array([1]), {1.0}, Cut(top_p=0.01))[0] == 0
     assert beyond(top, np.array([9]), {1.0}, Cut(top_k=1))[0] == 0  # not listed: nothing is known of it
+
+
+def test_what_the_engine_gave_a_token_itself_is_no_matter_of_the_cut_off() -> None:
+    top = TopLogprobs.from_json([[[1, -0.5], [2, -1.5], [3, -3.0], [4, -9.0]]])
+
+    def far(token: int, given: float) -> float:
+        return float(beyond(top, np.array([token]), {1.0}, Cut(top_k=2), given=np.array([given]))[0])
+
+    assert far(3, -2.5) == pytest.approx(1.0)
+    assert far(3, -1.2) == 0
+    assert far(3, -5.0) == far(3, np.nan) == pytest.approx(1.5)
+    assert far(4, -0.1) == pytest.approx(9.0 - 1.5 - 4.0)  # no more than rounding, or another expert, ever moved one
+
+
+def one_beyond(rows: Mapping[str, Collection[int]], *, given: float | None = None) -> Comparison:
+    """Both arms draw with top_k = 8; these rows of each say once, at place 20, what the scores have as the 19th token.
+    given: the engine's own logprob of it, where the engine gives some."""
+    language, cut = Language(63, sharpness=(0.3, 2.0)), Cut(top_k=8)
+    head = {"temperature": 1.0, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS, "top_k": 8}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    arms = []
+    for arm in ("cpu/base", "cpu/mtp"):
+        made = []
+        for row in range(REQUESTS * SAMPLES):
+            request, sample = divmod(row, SAMPLES)
+            tokens = language.draw(request, 1.0, cut)
+            if row in rows.get(arm, ()):
+                tokens[20] = int(np.argsort(-language.logits[request, 20])[18])
+            score = language.score(request, tokens, 20)
+            own = score.values[:, -1:].copy()
+            if row in rows.get(arm, ()) and given is not None:
+                own[20] = given
+            lists = None if given is None else TopLogprobs(score.ids[:, -1:], own)
+            made.append(completion(tokens, f"p{request}", sample=sample, logprobs=lists))
+            known[ScoreKey(arm, *made[-1].key)] = score
+        arms.append(capture(arm, *made, **head))
+    return compare(arms[0], arms[1], known)
+
+
+def test_a_token_that_the_engine_has_moved_over_the_edge_accuses_nobody() -> None:
+    assert [one.kind for one in accused(one_beyond({"cpu/mtp": [7]}, given=-9.0))] == [Kind.BEYOND_CUTOFF]
+    assert accused(one_beyond({"cpu/mtp": [7]}, given=-2.2)) == []
+
+
+def test_one_logprob_of_a_drawn_token_far_from_its_score_is_a_fault_from_four_nats_on() -> None:
+    assert [one.kind for one in accused(one_beyond({"cpu/mtp": [7]}, given=-0.1))] == [Kind.LOGPROB_MISMATCH]
+
+
+def test_what_the_baselines_own_completions_have_as_often_accuses_nobody() -> None:
+    result = one_beyond({"cpu/base": [90], "cpu/mtp": [7]})
+    assert accused(result) == []
+    assert "beyond_cutoff.usual" in {one.id for one in result.notes}
+    found = {one.key for one in accused(one_beyond({"cpu/base": [90], "cpu/mtp": range(7, 127, 8)}))}
+    assert found <= {key_of(row) for row in range(7, 127, 8)}
+    assert len(found) > 8  # of 15: where the 19th token is nearly as likely as the 8th, it may be rounding
