@@ -373,6 +373,31 @@ def cuts_prompts_from_the_left(pair: Pair) -> Pair:
 
 
 @habit
+def cuts_prompts_and_begins_them_with_bos(pair: Pair) -> Pair:
+    return begins_the_prompt_with_bos(cuts_prompts_from_the_left(pair))
+
+
+@habit
+def begins_prompts_with_bos_and_cuts_them(pair: Pair) -> Pair:
+    return cuts_prompts_from_the_left(begins_the_prompt_with_bos(pair))
+
+
+@habit
+def echoes_stripped_text_and_gives_no_ids(pair: Pair) -> Pair:
+    return text_alone(echoes_text(pair), str.strip)
+
+
+@habit
+def echoes_text_after_a_blank_and_gives_no_ids(pair: Pair) -> Pair:
+    return text_alone(echoes_text(pair), lambda text: " " + text)
+
+
+@habit
+def echoes_the_prompt_and_a_blank_and_gives_no_ids(pair: Pair) -> Pair:
+    return text_alone(echoes_text(text_alone(pair, lambda text: " " + text)))
+
+
+@habit
 def says_it_read_less_of_the_prompt(pair: Pair) -> Pair:
     def said(one: Completion) -> Completion:
         usage = {"prompt_tokens": min(8, len(one.prompt_token_ids)), "completion_tokens": len(one.token_ids)}

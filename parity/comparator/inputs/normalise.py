@@ -24,6 +24,7 @@ from parity.comparator.inputs.questions import (
 )
 from parity.comparator.inputs.retokenised import on_the_same_tokens
 from parity.comparator.inputs.said import Writer, writer_of
+from parity.comparator.inputs.said_again import without_prompts
 from parity.comparator.inputs.text_habits import as_written
 from parity.comparator.inputs.tokenizers import Tokenizers, tokenizers_of
 from parity.comparator.stats import Exercised
@@ -118,12 +119,15 @@ def normalise(
     candidate, padding_of_candidate = without_padding(candidate)
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
-    asked = as_asked(baseline, candidate)
+    said_by_candidate = without_prompts(candidate, baseline, detokenize)
+    said_by_baseline = without_prompts(baseline, said_by_candidate.arm, detokenize)
+    asked = as_asked(said_by_baseline.arm, said_by_candidate.arm)
+    echoed = {**said_by_baseline.echoed, **said_by_candidate.echoed, **asked.echoed}
     baseline, names_of_baseline = with_both_names(asked.baseline)
     candidate, names_of_candidate = with_both_names(asked.candidate)
     baseline, candidate, texts = as_written(baseline, candidate, detokenize)
     given = baseline, candidate
-    known, kinds = natural_scores(baseline, candidate, scores, asked.echoed)
+    known, kinds = natural_scores(baseline, candidate, scores, echoed)
     baseline, candidate, lists = as_natural_logs(baseline, candidate, known)
     aligned = on_the_same_tokens(baseline, candidate, known, detokenize)
     filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
@@ -134,6 +138,7 @@ def normalise(
         same.baseline, same.candidate, same.scores, tokenizers.read_words
     )
     habits = padding_of_baseline + padding_of_candidate + ends_of_baseline + ends_of_candidate + asked.remarks + texts
+    habits += said_by_baseline.remarks + said_by_candidate.remarks
     habits += names_of_baseline + names_of_candidate
     habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)

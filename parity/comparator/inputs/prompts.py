@@ -50,6 +50,7 @@ def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
         _without_echo,
         _without_padding,
         _without_additions,
+        _without_begun_and_cut,
         _without_cut,
         _without_additions,  # of what is left where the other arm cuts
         _without_read_in_part,
@@ -206,6 +207,44 @@ def _without_additions(both: Prompts) -> Prompts:
         tokens=list(tokens),
     )
     return _left_out(both, pairs, reason)
+
+
+def _without_begun_and_cut(both: Prompts) -> Prompts:
+    """A server that puts a token before every prompt, and keeps the last tokens of one too long for it: with that token
+    (it cuts first), or without."""
+    arm, base = both.candidate, both.baseline
+    pairs = _differing(both)
+    size = int(arm.prompts.sizes.max(initial=0))
+    if not served(arm.header) or len(pairs) < FEW or size < 2:
+        return both
+    begun = [b for a, b in pairs.values() if len(b) == len(a) + 1 and _ends_with(b, a)]
+    token = int((begun or [b for _, b in pairs.values() if len(b)])[0][0])
+    all_asked = [
+        (one.prompt_token_ids, arm.completions[key].prompt_token_ids)
+        for key, one in base.completions.items()
+        if key in arm.completions
+    ]
+    cut = {key: pair for key, pair in pairs.items() if len(pair[0]) >= size}
+    keeps_it = all(np.array_equal(b, np.append(token, a[max(0, len(a) - size + 1) :])) for a, b in all_asked)
+    loses_it = bool(begun) and all(np.array_equal(b, np.append(token, a)[-size:]) for a, b in all_asked)
+    if len(cut) < FEW or len({len(a) for a, _ in cut.values()}) == 1 or not (keeps_it or loses_it):
+        return both
+    rest = pairs.keys() - cut.keys()
+    both = _left_out(both, cut, _cut(arm.header.arm, len(cut), size - keeps_it))
+    if not rest:
+        return both
+    reason = message(
+        "inputs.some_prompts_begun",
+        "{count} prompt of {arm} begins with token {token}, which {other} has not: not compared. Have the server leave "
+        "it out (vLLM: `add_special_tokens: false`), or give both its token ids",
+        plural="{count} prompts of {arm} begin with token {token}, which {other} has not: not compared. Have the "
+        "server leave it out (vLLM: `add_special_tokens: false`), or give both its token ids",
+        count=len(rest),
+        arm=arm.header.arm,
+        token=token,
+        other=base.header.arm,
+    )
+    return _left_out(both, dict.fromkeys(rest), reason)
 
 
 def _without_cut(both: Prompts) -> Prompts:

@@ -73,13 +73,17 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
             made.pop(score_key, None)
         elif np.array_equal(one.token_ids, other.token_ids):
             changed[key] = replace(one, text=other.text)
+        elif detokenize is None and _begins_alike(one, other):
+            changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None)
+            made.pop(score_key, None)
         elif detokenize is None:
             left += 1
             changed[key] = replace(one, text=None, logprobs=None)
             unread.add(key)
             made.pop(score_key, None)
         else:
-            changed[key], score = _one(one, other, text, len(text) - len(one.text), made.get(score_key), detokenize)
+            shift = _before(one, text, detokenize)
+            changed[key], score = _one(one, other, text, shift, made.get(score_key), detokenize)
             if score is None:
                 made.pop(score_key, None)
             else:
@@ -202,6 +206,21 @@ def _blank_first(source: Capture, target: Capture) -> int:
     if len(texts) < 2 or not all(text.startswith(" ") for text in texts):
         return 0
     return 0 if all(one.text.startswith(" ") for one in source if one.text) else 1
+
+
+def _begins_alike(one: Completion, other: Completion) -> bool:
+    """Is this the other's text without the blanks at its end, and with something before it that is off the ids: the
+    prompt?"""
+    size, core = len(one.token_ids), (other.text or "").strip()
+    begins = size < len(other.token_ids) and np.array_equal(one.token_ids, other.token_ids[:size])
+    return begins and bool(core) and (one.text or "").strip().endswith(core)
+
+
+def _before(one: Completion, text: str, detokenize: Detokenize) -> int:
+    """Characters at the beginning of `text` that the ids of `one` do not spell: those of the other arm, or the end of a
+    token that began in the prompt (said_again.py)."""
+    spelled = detokenize(_Stream(one.token_ids, detokenize).readable)
+    return len(text) - len(spelled if text.endswith(spelled) else one.text or "")
 
 
 def _same(theirs: str, mine: str) -> bool:

@@ -29,7 +29,12 @@ SAID = {
     "echoes_tokens": "inputs.echo",
     "echoes_text": "text.habit_echo",
     "echoes_text_and_gives_no_ids": "inputs.echo",
+    "echoes_stripped_text_and_gives_no_ids": "inputs.echo",
+    "echoes_text_after_a_blank_and_gives_no_ids": "inputs.text_alone",
+    "echoes_the_prompt_and_a_blank_and_gives_no_ids": "inputs.echo",
     "cuts_prompts_from_the_left": "inputs.prompts_cut",
+    "cuts_prompts_and_begins_them_with_bos": "inputs.some_prompts_begun",
+    "begins_prompts_with_bos_and_cuts_them": "inputs.prompts_cut",
     "says_it_read_less_of_the_prompt": "inputs.prompts_cut",
     "drops_the_eos": "inputs.eos_kept_by_one",
     "drops_the_eos_but_its_logprobs": "inputs.lists_of_end",
@@ -58,6 +63,8 @@ SAID = {
 OPEN = {
     "begins_the_prompt_with_bos",
     "cuts_prompts_from_the_left",
+    "cuts_prompts_and_begins_them_with_bos",
+    "begins_prompts_with_bos_and_cuts_them",
     "says_it_read_less_of_the_prompt",
     "counts_otherwise",
     "counts_with_another_tokenizer",
@@ -78,6 +85,11 @@ UNSEEN = {
     "stripped_text_and_no_ids": {"drop5"},
     "text_with_a_blank_and_no_ids": {"drop5"},
     "echoes_text_and_gives_no_ids": {"drop5"},
+    "echoes_stripped_text_and_gives_no_ids": {"drop5"},
+    "echoes_text_after_a_blank_and_gives_no_ids": {"drop5"},
+    "echoes_the_prompt_and_a_blank_and_gives_no_ids": {"drop5"},
+    "cuts_prompts_and_begins_them_with_bos": set(FAULTS),
+    "begins_prompts_with_bos_and_cuts_them": set(FAULTS) - {"dup8"},  # its prompt alone is as long as the context
     "says_what_of_the_prompt_was_not_cached": {"leak12", "sub-random"},  # in rows that seem to answer half a prompt
 }
 """Faults that nobody can see any more; the verdict is not PASS then."""
@@ -117,7 +129,12 @@ def test_a_fault_is_found_under_a_habit(name: str, fault: str) -> None:
         assert result.corrupt
 
 
-NEEDS_A_SERVER = NEEDS_TOKENIZER | {"cuts_prompts_from_the_left", "gives_logprobs_at_another_temperature"}
+NEEDS_A_SERVER = NEEDS_TOKENIZER | {
+    "cuts_prompts_from_the_left",
+    "cuts_prompts_and_begins_them_with_bos",
+    "begins_prompts_with_bos_and_cuts_them",
+    "gives_logprobs_at_another_temperature",
+}
 """Habits that a script of one's own has not: it has token ids and knows what it asked."""
 
 
@@ -182,6 +199,8 @@ def test_two_habits_at_once_are_no_fault(names: tuple[str, str], by_script: bool
     [
         ("stripped_text_and_no_ids", "says_stop_always"),
         ("says_stop_always", "echoes_text_and_gives_no_ids"),
+        ("echoes_text", "stripped_text_and_no_ids"),
+        ("echoes_tokens", "text_with_a_blank_and_no_ids"),
         ("ends_at_its_context", "text_and_no_ids"),
         ("shows_special_tokens", "text_and_no_ids"),
     ],
