@@ -15,6 +15,7 @@ from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.reference.references import References
@@ -101,6 +102,7 @@ def tested(
         temperature=inputs.temperature,
         rounding=rounding,
         noise_shared_by=judged.draws.noise_shared_by or _alike_alone(inputs, judged),
+        own_ids=not any(text_alone(arm.header) for arm in (inputs.baseline, inputs.candidate)),
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None

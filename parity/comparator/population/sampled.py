@@ -16,6 +16,7 @@ import numpy as np
 from parity.comparator.detect.draft_acceptance import Accepted
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.temperatures import HEAVY
+from parity.comparator.inputs.finish_reasons import KNOWN
 from parity.comparator.population.drawn import Drawn
 from parity.comparator.population.mixtures import Mixed
 from parity.comparator.population.numerics import UNIT
@@ -67,6 +68,7 @@ def run_tests(
     temperature: float = 1.0,
     rounding: float = 0.0,
     noise_shared_by: tuple[str, ...] = (),
+    own_ids: bool = True,
 ) -> SamplingStats:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
@@ -85,6 +87,8 @@ def run_tests(
     noise_shared_by: as in the statistics.
     mixture: `mixed`, that some of the candidate's completions, or all, are drawn otherwise than asked (e-values).
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
+    own_ids: whether the token ids of both arms are their engines'. Those made again from a text are fewer, and other
+    pairs: then lengths and wording are not compared.
     """
     arms = baseline, candidate
     known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
@@ -93,10 +97,10 @@ def run_tests(
     found = {
         "likelihood": _likelihood_test(baseline_views, candidate_views, rounding),
         "surprisal": _surprisal_test(*known),
-        "length": mann_whitney(*lengths) if _enough(lengths) else None,
+        "length": mann_whitney(*lengths) if own_ids and _enough(lengths) else None,
         "finish_reason": _reason_test(reasons),
         "loops": _loop_test(baseline, candidate),
-        "wording": _wording_test(baseline, candidate),
+        "wording": _wording_test(baseline, candidate) if own_ids else None,
         "places": None if places is None else places.p_value,
         "draws": None if draws is None else draws.p_value,
         "mixture": None if mixed is None else mixed.p_value,
@@ -164,7 +168,10 @@ def _reasons(baseline: Sequence[Completion], candidate: Sequence[Completion]) ->
 
 
 def _reason_test(reasons: Mapping[str, tuple[int, int]]) -> float | None:
-    if len(reasons) < 2:
+    """None where an arm mostly gives none, or names that nobody else has: that is its habit."""
+    known = [sum(counts[side] for name, counts in reasons.items() if name in KNOWN) for side in (0, 1)]
+    given = [sum(counts[side] for counts in reasons.values()) for side in (0, 1)]
+    if len(reasons) < 2 or any(2 * of_known < of_all for of_known, of_all in zip(known, given, strict=True)):
         return None
     a, b = (list(arm) for arm in zip(*reasons.values(), strict=True))
     return in_two_stages(lambda draws, seed: chi_square_homogeneity(a, b, draws=draws, seed=seed))

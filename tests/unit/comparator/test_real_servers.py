@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captures import capture, completion
 from parity_backends.server.worker.answers import Answer, assembled, whole
-from server_habits import detokenize
+from server_habits import detokenize, tokenizer
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import CompareOptions, Comparison, compare
-from parity.records import Capture, Key, Scores, Verdict
+from parity.comparator.inputs.retokenised import on_the_same_tokens, supported
+from parity.records import Capture, Key, Scores, TopLogprobs, Verdict
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "servers.json.gz"
 
@@ -143,3 +145,41 @@ def test_a_fault_in_a_real_servers_answer_is_found(name: str, captures: dict[str
     without = {score_key: top for score_key, top in scores.items() if score_key[:2] != (name, "p8")}
     result = ask(captures["transformers/base"], damaged, without)
     assert {found.key for found in result.corrupt} == {key}
+
+
+def ids_of(*tokens: str) -> list[int]:
+    found = [tokenizer().token_to_id(one) for one in tokens]
+    assert None not in found
+    return [int(one) for one in found]
+
+
+def listed(*entries: tuple[str, float, str, float]) -> TopLogprobs:
+    """At each place the chosen token and another one."""
+    return TopLogprobs(
+        np.array([ids_of(chosen, other) for chosen, _, other, _ in entries]),
+        np.array([[value, best] for _, value, _, best in entries]),
+    )
+
+
+def test_the_token_after_one_that_another_cut_spells_as_well_is_not_rejected() -> None:
+    """`transformers serve` said "d", "ig", "it", "s", "es"; made again from its text it is "d", "ig", "its", "es"."""
+    tokens = ids_of("d", "ig", "its", "es", ",")
+    score = listed(
+        ("d", -3.02, "n", -3.17), ("ig", -1.23, "um", -2.23), ("its", -1.75, "it", -0.75), ("es", -8.58, "Ġof", -1.68),
+        (",", -3.0, "Ġand", -1.0),
+    )  # fmt: skip
+    found = supported(np.array(tokens), "digitses,", score, detokenize).values
+    assert found[2, 0] == -0.75
+    assert found[3, 0] == -1.68
+    assert found[4, 0] == -3.0  # what comes after that is judged again
+
+
+def test_an_end_of_the_other_arm_is_not_kept_where_a_text_goes_on() -> None:
+    """Drawn at random, one answer ends after a full stop, and the other does not."""
+    base = capture("cpu/base", completion([*ids_of("."), 0], finish="stop", text="."), temperature=0.8)
+    longer = ids_of(".", "Ġthe")
+    other = capture("server/one", completion(longer, text=detokenize(longer)), temperature=0.8)
+    served = {"served": {"token_source": "retokenised"}}
+    other = replace(other, header=replace(other.header, backend="server", extra=served))
+    made = on_the_same_tokens(base, other, {}, detokenize).candidate
+    assert next(iter(made)).token_ids.tolist() == longer

@@ -313,3 +313,35 @@ def test_a_large_bias_at_a_low_temperature_hides_no_token() -> None:
     logs = tail_logs(top, tokens, 0.05, 512, biased)
     assert logs[0] == pytest.approx(0.0)
     assert logs[1] < -1000
+
+
+@pytest.mark.parametrize("named", [None, "budget"])
+def test_an_arm_that_names_no_end_as_others_do_is_not_tested_by_its_names(named: str | None) -> None:
+    rng = np.random.default_rng(11)
+    model = Model(rng)
+    (base, known), (other, more) = (model.arm(name, model.ranks(rng, 0.8)) for name in ("cpu/base", "cpu/mtp"))
+    half = {key: replace(one, finish_reason="stop") for n, (key, one) in enumerate(other.completions.items()) if n % 2}
+    result = compare(base, replace(other, completions={**other.completions, **half}), known | more)
+    assert result.stats.sampling is not None
+    assert result.stats.sampling.failed == ("finish_reason",)
+    unnamed = {key: replace(one, finish_reason=named) for key, one in other.completions.items()}
+    result = compare(base, replace(other, completions=unnamed), known | more)
+    assert result.stats.sampling is not None
+    assert "finish_reason" not in result.stats.sampling.p_values
+    assert result.verdict is not Verdict.DIVERGED
+
+
+def test_ids_made_again_from_text_are_not_tested_by_their_number() -> None:
+    rng = np.random.default_rng(12)
+    model = Model(rng)
+    (base, known), (other, _) = (model.arm(name, model.ranks(rng, 0.8)) for name in ("cpu/base", "server/one"))
+    fewer = {key: replace(one, token_ids=one.token_ids[:-6]) for key, one in other.completions.items()}
+    other = replace(other, completions=fewer)
+    result = compare(base, other, known)
+    assert result.stats.sampling is not None
+    assert "length" in result.stats.sampling.failed
+    served = {"served": {"token_source": "retokenised"}}
+    text_alone = replace(other, header=replace(other.header, backend="server", extra={**other.header.extra, **served}))
+    result = compare(base, text_alone, known)
+    assert result.stats.sampling is not None
+    assert not {"length", "wording"} & result.stats.sampling.p_values.keys()
