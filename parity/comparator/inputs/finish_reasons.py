@@ -98,11 +98,13 @@ def _without_names_of_ends(arm: Capture) -> Capture:
 
 
 def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
-    """An empty name is none; one that nobody knows and that is given again and again is taken as none."""
+    """An empty name is none; one that nobody knows and that is given again and again is taken as none. In an arm that
+    gives no name that others do, each is a word of its own, however seldom it is given."""
     if not by_others(arm.header) or arm.finish_reasons <= KNOWN | {None}:
         return arm, ()
     counts = Counter(str(one.finish_reason) for one in arm if one.finish_reason is not None)
-    words = sorted(name for name, count in counts.items() if name and name not in KNOWN and count >= FEW)
+    least = FEW if any(name in KNOWN - BROKEN_OFF for name in counts) or sum(counts.values()) < FEW else 1
+    words = sorted(name for name, count in counts.items() if name and name not in KNOWN and count >= least)
     left_out = {"", *words}
     unnamed = {
         key: replace(one, finish_reason=None)

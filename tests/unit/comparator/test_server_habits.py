@@ -285,6 +285,20 @@ def test_a_server_that_shows_nothing_is_not_accused_of_ending_early(first: str) 
     assert {one.kind for one in result.corrupt} == {Kind.EARLY_STOP}
 
 
+@pytest.mark.parametrize("others", ["budget", "length"])
+def test_a_seldom_name_is_the_servers_own_where_it_has_none_of_the_others(others: str) -> None:
+    pair = HABITS["says_reasons_that_nobody_knows"](plain())
+    named = [key for key, one in pair.candidate.completions.items() if one.finish_reason == "natural"][:2]
+    rows = {
+        key: replace(one, finish_reason="natural" if key in named else others)
+        for key, one in pair.candidate.completions.items()
+        if key in named or one.finish_reason == "budget"
+    }
+    result = replace(pair, candidate=replace(pair.candidate, completions=rows)).asked()
+    accused = {one.key for one in result.corrupt if one.kind is Kind.EARLY_STOP}
+    assert accused == (set(named) if others == "length" else set())
+
+
 def test_a_servers_chosen_logprobs_of_another_temperature_are_no_fault() -> None:
     listed = HABITS["gives_logprobs_at_another_temperature"](plain())
     result = HABITS["lists_the_chosen_token_alone"](listed).asked()
