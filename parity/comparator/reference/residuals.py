@@ -158,8 +158,13 @@ def paired_residuals(
     parts = np.asarray(parts_at, dtype=np.int64)
     ends = sides[1].spread(until, _ALL)
     rows = np.flatnonzero(sides[0].has_logprobs & sides[1].has_logprobs & (ends > 0))
+    by_scores = False
+    if any(scores):
+        known = [_known(sides[1].keys(rows[at]), scores) for at in batches_of(sides[1].sizes[rows], BATCH)]
+        of_known = rows[np.concatenate([np.empty(0, dtype=np.bool_), *known])]
+        if by_scores := len(of_known) > 0:  # of the others nothing is known
+            rows = of_known
     batches = list(batches_of(sides[1].sizes[rows], BATCH))
-    by_scores = any(scores) and any(_known(sides[1].keys(rows[at]), scores).any() for at in batches)
     looked = _Looked(sides, parts, sides[1].spread(since, 0), ends, scores if by_scores else None)
     sizes = np.minimum(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]), ends[rows])
     most = int(np.maximum(sizes - looked.first[rows], 0).sum())
@@ -246,8 +251,6 @@ _WRITTEN = [name for name in PairedResiduals.__struct_fields__ if name not in ("
 def _of_batch(looked: _Looked, rows: Rows, vocab_size: int | None) -> PairedResiduals:
     """`paired_residuals` of some of the pairs."""
     sides, scores = looked.sides, looked.scores
-    if scores is not None:  # of the others nothing is known
-        rows = rows[_known(sides[1].keys(rows), scores)]
     parts, first = looked.parts_at[rows], looked.first[rows]
     tokens = [side.tokens(rows) for side in sides]
     size = np.minimum(np.minimum(tokens[0].sizes, tokens[1].sizes), looked.end[rows])
@@ -309,10 +312,9 @@ def _scores_of(
     """Scores of the tokens of one side, pairs in a row: by its own score, else by the other's up to where they part."""
     found: list[FloatArray] = []
     for key, part, length in zip(keys, parts, lengths, strict=True):
-        own, other = scores[side].get(key), scores[1 - side].get(key)
-        if own is not None:
+        if (own := scores[side].get(key)) is not None:
             found.append(_padded(own.chosen[:length], length))
-        elif other is not None:
+        elif (other := scores[1 - side].get(key)) is not None:
             found.append(_padded(other.chosen[: length if part < 0 else min(part, length)], length))
         else:
             found.append(np.full(length, np.nan))
