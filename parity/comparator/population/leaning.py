@@ -19,7 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.population.residual_tests import allowed_shift
-from parity.comparator.population.stretches import Looked, Stretch, in_one_pass
+from parity.comparator.population.stretches import BothHalves, Looked, OfHalf, Stretch, in_one_pass
 from parity.comparator.statistics import paired_mean
 from parity.comparator.sums import Added, Padded, Sums
 
@@ -68,20 +68,6 @@ class Learned(Added, frozen=True):
     seen: Padded
 
 
-class Asked(Added, frozen=True):
-    """Of one half, in the directions that the other one gave: sums over completions, of how far residuals lean, and of
-    how far they might."""
-
-    units: Sums
-    leans: float
-    weight: float
-
-
-class BothAsked(Added, frozen=True):
-    first: Asked
-    second: Asked
-
-
 Sides = tuple[bool, bool]
 """Of baseline and candidate: do the residuals count? Those that do not are taken for 0."""
 
@@ -102,7 +88,7 @@ def learn(grouping: Groupings, sides: Sides, part: Stretch) -> Learned:
     return Learned(Padded(sums), Padded(seen))
 
 
-def ask(grouping: Groupings, sides: Sides, learned: Learned, allowed: float, part: Stretch) -> BothAsked:
+def ask(grouping: Groupings, sides: Sides, learned: Learned, allowed: float, part: Stretch) -> BothHalves:
     """Each half, by what the other one has learned. allowed: nats by which a group of a clean arm may lean."""
     numbers = grouping(part)
     found = []
@@ -117,8 +103,8 @@ def ask(grouping: Groupings, sides: Sides, learned: Learned, allowed: float, par
             heavy += np.abs(some) / 2
         per_unit = np.bincount(part.completion.of[asked], lean - allowed * heavy)
         of_half = per_unit[(half - part.before) % 2 :: 2]
-        found.append(Asked(Sums.of(of_half), float(lean.sum()), float(heavy.sum())))
-    return BothAsked(*found)
+        found.append(OfHalf(Sums.of(of_half), float(lean.sum()), float(heavy.sum())))
+    return BothHalves(*found)
 
 
 SIGNS = (-1.0, 1.0)
@@ -132,12 +118,12 @@ def _numbers(names: Ints) -> Ints:
     return np.asarray(names % MOST_NAMES)
 
 
-def leaning(asked: BothAsked) -> Leaning:
+def leaning(asked: BothHalves) -> Leaning:
     """Does the candidate's residual differ from the baseline's by group, the same way in both halves?"""
     halves = (asked.first, asked.second)
     p_value = min(1.0, 2 * min(paired_mean(one.units) for one in halves))
     weight = sum(one.weight for one in halves)
-    return Leaning(p_value, sum(one.leans for one in halves) / weight if weight else 0.0)
+    return Leaning(p_value, sum(one.found for one in halves) / weight if weight else 0.0)
 
 
 def allowed_leaning(baseline: Sums, candidate: Sums) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT
-from parity.comparator.population.stretches import Stretch
+from parity.comparator.population.stretches import BothHalves, OfHalf, Stretch
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.statistics import paired_mean
 from parity.comparator.sums import Added, Padded, Sums
@@ -47,20 +47,6 @@ class Noise(Added, frozen=True):
     baseline and candidate, its squares, and the products of both. Shape (2, 6, spots)."""
 
     sums: Padded
-
-
-class BySpots(Added, frozen=True):
-    """Of one half, at the spots that stood out in the other: sums over completions, of noise in excess, and of the
-    weights of the tokens."""
-
-    units: Sums
-    more: float
-    weight: float
-
-
-class BothHalves(Added, frozen=True):
-    first: BySpots
-    second: BySpots
 
 
 def _where(part: Stretch, *, by_context: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -165,8 +151,8 @@ def ask(found: Judged | None, part: Stretch, *, by_context: bool) -> BothHalves:
         excess, weight = other - mine.times * own - mine.usual[at], lean[at]
         per_unit = np.bincount(part.completion.of[some], weight * (excess - found.allowed))
         of_half = per_unit[(half - part.before) % 2 :: 2]
-        halves.append(BySpots(Sums.of(of_half), float((weight * excess).sum()), float(weight.sum())))
-    return BothHalves(*halves or [BySpots(Sums(), 0.0, 0.0)] * 2)
+        halves.append(OfHalf(Sums.of(of_half), float((weight * excess).sum()), float(weight.sum())))
+    return BothHalves(*halves or [OfHalf(Sums(), 0.0, 0.0)] * 2)
 
 
 def spots_of(found: Judged | None, asked: BothHalves, *, by_context: bool) -> Spots:
@@ -180,7 +166,7 @@ def spots_of(found: Judged | None, asked: BothHalves, *, by_context: bool) -> Sp
     out: dict[int, float] = {}
     for half in found.halves:
         out |= {int(at): float(half.sums[at] / half.spread[at]) for at in np.flatnonzero(half.out)}
-    more, weight = sum(one.more for one in both), sum(one.weight for one in both)
+    more, weight = sum(one.found for one in both), sum(one.weight for one in both)
     size = more / weight / found.usual if weight and found.usual else 0.0
     return Spots(min(1.0, 2 * min(p_values)), size, tuple(sorted(out, key=out.__getitem__, reverse=True)), by_context)
 

@@ -20,6 +20,7 @@ from parity.comparator.population.first_contexts import New
 from parity.comparator.population.residual_tests import BLOCK, Arm, ArmSums, Groups, numbered
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals, Residuals
+from parity.comparator.sums import Added, Sums
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -51,6 +52,20 @@ class Stretch:
     def rows(self) -> Ints:
         """The pair of each completion."""
         return self.residuals.row[self.completion.begins()]
+
+
+class OfHalf(Added, frozen=True):
+    """Of one half of the completions, asked about what stood out in the other: sums over completions, what is found in
+    all, nats, and the weight of the tokens asked."""
+
+    units: Sums
+    found: float
+    weight: float
+
+
+class BothHalves(Added, frozen=True):
+    first: OfHalf
+    second: OfHalf
 
 
 class Sample(Struct, frozen=True):
