@@ -113,7 +113,6 @@ class New:
 
     def __init__(self, most: int) -> None:
         """most: tokens there may be."""
-        self._most = most
         self._seen: list[list[FirstContexts]] = [[FirstContexts(most)] for _ in range(KINDS)]
 
     def of(self, residuals: PairedResiduals) -> Bools:

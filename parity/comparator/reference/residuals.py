@@ -126,7 +126,7 @@ class Residuals:
     def __iter__(self) -> Iterator[PairedResiduals]:
         yield from self._held
         for place, some in self._stretches(self._later):
-            if self.most <= HELD and place > self._later:
+            if self.most <= HELD:
                 self._held.append(some)
                 self._later = place
             yield some
