@@ -1,16 +1,19 @@
 """Large captures: the memory that comparing them takes, and what several processes that read them change.
 
     python benchmarks/large_captures.py [--completions 1000000] [--length 32] [--jobs 1,2] [--ray] [--text]
-        [--logprobs] [--scored] [--folder DIR] [--code DIR,DIR]
+        [--logprobs] [--scored] [--folder DIR] [--code DIR,DIR] [--cgroup DIR]
 
 Makes up two captures with one pair in ten different, and runs `parity compare A B --json` with each number of jobs;
 with --ray on the cluster $RAY_ADDRESS too. --logprobs: each completion has the logprobs of its own tokens, as a worker
 records them by default. --scored: all completions of both arms are scored, five tokens listed, as a run does by
 default. --code: with parity's code in each of these directories, in turns.
 
-Says of each: seconds by the clock, seconds of a processor (of all processes), and the most memory at once (PSS, looked
-at ten times a second: of all, and of the command's own process). Answers that are not the same to the
-letter end it with exit code 1. Linux only. On a machine with other work the clock says little.
+Says of each: seconds by the clock, seconds of a processor (of all processes), and the most memory at once (looked at
+ten times a second): `anonymous`, of all processes and of the command's own, which is what they keep from others; and
+`with files`, with the parts of mapped files that happen to be in memory, which the system takes back when it needs
+them. With --cgroup DIR the commands run in that memory cgroup, whose limit somebody has set: one that needs more is
+killed. Answers that are not the same to the letter end it with exit code 1. Linux only. On a machine with other work
+the clock says little.
 """
 
 from __future__ import annotations
@@ -99,13 +102,14 @@ def listed(
     return rows
 
 
-def pss(pid: int | str) -> int:
-    """KiB; 0 where the process is gone."""
+def memory(pid: int | str) -> np.ndarray:
+    """(anonymous, with files) in KiB, what several processes share divided among them; 0 where the process is gone."""
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+        return np.zeros(2)
+    said = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+    return np.array([said["Pss_Anon"], said["Pss"]])
 
 
 def children(pid: int) -> list[str]:
@@ -115,24 +119,28 @@ def children(pid: int) -> list[str]:
         return []
 
 
-def measured(command: list[str], out: Path, code: str = "") -> dict[str, Any]:
+def measured(command: list[str], out: Path, code: str = "", cgroup: Path | None = None) -> dict[str, Any]:
     """`code`: the directory of parity's code; "" for the one that is installed."""
+    if cgroup is not None:
+        command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(cgroup / "cgroup.procs"), *command]
     began = time.perf_counter()
     with out.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=code or None)
-    all_of, own = 0, 0
+    all_of, own = np.zeros(2), np.zeros(2)
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
-        mine = pss(process.pid)
-        own, all_of = max(own, mine), max(all_of, mine + sum(map(pss, children(process.pid))))
+        mine = memory(process.pid)
+        own = np.maximum(own, mine)
+        all_of = np.maximum(all_of, mine + sum(map(memory, children(process.pid))))
         time.sleep(0.1)
     return {
         "wall_s": time.perf_counter() - began,
         "processor_s": usage.ru_utime + usage.ru_stime,
-        "peak_of_all_mib": all_of / 1024,
-        "peak_of_own_mib": own / 1024,
+        "anonymous_mib": all_of[0] / 1024,
+        "own_anonymous_mib": own[0] / 1024,
+        "with_files_mib": all_of[1] / 1024,
         "exit_code": os.waitstatus_to_exitcode(status),
     }
 
@@ -147,6 +155,7 @@ def main() -> int:
     parser.add_argument("--logprobs", action="store_true")
     parser.add_argument("--scored", action="store_true")
     parser.add_argument("--code", default="", help="directories of parity's code")
+    parser.add_argument("--cgroup", type=Path, help="a directory of a memory cgroup")
     parser.add_argument("--folder", type=Path, help="keep the captures here")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -163,9 +172,9 @@ def main() -> int:
         for way in ways:
             for code in asked.code.split(","):
                 out = Path(name) / "out.json"
-                said = measured([*command, *way], out, code)
+                said = measured([*command, *way], out, code, asked.cgroup)
                 answers.add(out.read_bytes())
-                numbers = {key: round(value, 1) for key, value in said.items()}
+                numbers = {key: round(float(value), 1) for key, value in said.items()}
                 print(code, " ".join(way), numbers, os.getloadavg()[0], flush=True)
     return int(len(answers) > 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 from array import array
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +16,7 @@ from parity.capture.decimals import Packed as Decimal
 from parity.capture.keys import Keys
 from parity.capture.rows import REST, STREAMS, Packed, Said
 from parity.capture.spill import Pile, Spill, end_of, piece_at
-from parity.capture.streams import Column
+from parity.capture.streams import Column, Narrow
 from parity.records import Capture, Completion, Json, Key, RaggedTokens, TokenIds
 from parity.records.ragged import PatchedTokens
 
@@ -65,8 +66,9 @@ class Packing:
         self._beside = beside
         self._keys: Keys | None = Keys() if beside is None else None
         """None as long as the keys are those of the other."""
+        new = partial(Narrow, held=pile is not None)
         self._columns = {
-            name: Column(None if beside is None else _plain(beside.columns[name]), packed=True) for name in STREAMS
+            name: Column(None if beside is None else _plain(beside.columns[name]), new) for name in STREAMS
         }
         self._said, self._rest, self._lines = array("i"), array("q"), array("i")
         self._table: list[Said] = [] if beside is None else beside.table

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from parity.errors import writing
 from parity.messages import message
@@ -59,10 +63,13 @@ class Held:
     def read(self, begin: int, end: int) -> bytes:
         return bytes(self._data[begin:end])
 
+    def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """All of it so far, to be looked at only."""
+        return np.frombuffer(bytes(self._data), dtype=kind)
+
 
 class Unnamed:
-    """A file without a name that is written at its end and read anywhere. Nothing of it is mapped: what is not looked
-    at takes no memory."""
+    """A file without a name that is written at its end and read anywhere. What is not looked at takes no memory."""
 
     def __init__(self) -> None:
         """Raises ParityError where no file can be made."""
@@ -99,6 +106,14 @@ class Unnamed:
         if self._waiting:
             self.flush()
         return os.pread(self._file.fileno(), end - begin, begin)
+
+    def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """All of it as an array that cannot be written to: the system reads what is looked at, and takes the memory
+        back when it needs it. Raises ParityError where the disk is full."""
+        self.flush()
+        if not self._written:
+            return np.empty(0, dtype=kind)
+        return np.frombuffer(mmap.mmap(self._file.fileno(), self._written, prot=mmap.PROT_READ), dtype=kind)
 
 
 class Spill:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from parity.capture.spill import Held, Unnamed
 from parity.records import RaggedTokens, TokenIds
 from parity.records.ragged import Flat, PatchedTokens
 
@@ -24,16 +27,17 @@ class Column:
     """`like`: another capture's, of which nothing is copied as long as the streams come in its order: those that differ
     are put beside it."""
 
-    def __init__(self, like: RaggedTokens | None, *, packed: bool = False) -> None:
-        """`packed`: with int32 for ids as long as that holds them."""
+    def __init__(self, like: RaggedTokens | None, new: Callable[[], Streams] | None = None) -> None:
+        """`new`: what takes streams in; by default ids of 64 bits, in memory."""
         self._like = like
-        self._packed = packed
-        self._own = _Growing(np.empty(0, dtype=np.int32 if packed else np.int64))
+        self._new = new or Wide
+        self._own = self._new()
         self._rows = array("q")
         """Of the streams in `_own`, while there is a `like`."""
         self._count = 0
 
     def append(self, stream: TokenIds, *, in_order: bool, shared: bool) -> None:
+        """Raises ParityError where the disk is full."""
         if self._like is not None and not in_order:
             self._part_from(self._like)
         if self._like is not None and not shared:
@@ -43,7 +47,7 @@ class Column:
         self._count += 1
 
     def extend(self, streams: RaggedTokens, *, in_order: bool) -> None:
-        """By many."""
+        """By many. Raises ParityError where the disk is full."""
         count = len(streams.sizes)
         if self._like is not None and not in_order:
             self._part_from(self._like)
@@ -55,6 +59,7 @@ class Column:
         self._count += count
 
     def whole(self) -> RaggedTokens:
+        """All that were added. Raises ParityError where the disk is full."""
         if self._like is None:
             return self._own.whole()
         if not self._rows and self._count == len(self._like.sizes):
@@ -64,10 +69,12 @@ class Column:
         return PatchedTokens(self._like, np.array(self._rows, dtype=np.int64), self._own.whole(), self._count)
 
     def _part_from(self, like: RaggedTokens) -> None:
-        whole = self.whole()
-        self._like = None
-        flat = whole.flat
-        self._own = _Growing(flat.copy() if whole is like else flat, whole.offsets)
+        own, rows, at = self._own.whole(), self._rows.tolist(), 0
+        self._like, self._own = None, self._new()
+        for row in range(self._count):
+            patched = at < len(rows) and rows[at] == row
+            self._own.append(own.row(at) if patched else like.row(row))
+            at += patched
 
 
 def differing(some: RaggedTokens, others: RaggedTokens) -> npt.NDArray[np.bool_]:
@@ -81,54 +88,84 @@ def differing(some: RaggedTokens, others: RaggedTokens) -> npt.NDArray[np.bool_]
     return found
 
 
-class _Growing:
-    """One stream after another, in one array that grows."""
+class Streams(ABC):
+    """One stream after another."""
 
-    def __init__(self, flat: Flat, offsets: Sequence[int] | npt.NDArray[np.int64] = (0,)) -> None:
-        """What there is already: `flat` is its own from now on; one of int32 is widened when that is too small."""
-        self._flat = flat
-        self._ends = array("q", offsets)
-        self._waiting: list[TokenIds] = []
+    @abstractmethod
+    def append(self, stream: TokenIds) -> None: ...
+
+    @abstractmethod
+    def extend(self, streams: RaggedTokens) -> None: ...
+
+    @abstractmethod
+    def whole(self) -> RaggedTokens: ...
+
+
+class Wide(Streams):
+    """In one array of int64 that grows."""
+
+    def __init__(self) -> None:
+        self._flat: Flat = np.empty(0, dtype=np.int64)
+        self._ends = array("q", (0,))
 
     def append(self, stream: TokenIds) -> None:
         begin, end = self._ends[-1], self._ends[-1] + len(stream)
         self._ends.append(end)
-        if self._flat.dtype == np.int64:
-            self._make_room(end)
-            self._flat[begin:end] = stream
-            return
+        if end > len(self._flat):
+            # In place: the system moves pages, no token is copied.
+            self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
+        self._flat[begin:end] = stream
+
+    def extend(self, streams: RaggedTokens) -> None:
+        for row in range(len(streams.sizes)):
+            self.append(streams.row(row))
+
+    def whole(self) -> RaggedTokens:
+        self._flat.resize(self._ends[-1], refcheck=False)
+        return RaggedTokens(self._flat, np.array(self._ends, dtype=np.int64))
+
+
+class Narrow(Streams):
+    """Ids of 32 bits, as long as that holds them. In a file without a name, or `held` in memory."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        """Raises ParityError where no file can be made."""
+        self._store: type[Held | Unnamed] = Held if held else Unnamed
+        self._ids = self._store()
+        self._kind: np.dtype[Any] = np.dtype(np.int32)
+        self._ends = array("q", (0,))
+        self._waiting: list[TokenIds] = []
+
+    def append(self, stream: TokenIds) -> None:
+        """Raises ParityError where the disk is full."""
+        self._ends.append(self._ends[-1] + len(stream))
         self._waiting.append(stream)
         if len(self._waiting) == _AT_ONCE:
             self._pack()
 
     def extend(self, streams: RaggedTokens) -> None:
+        """Raises ParityError where the disk is full."""
         self._pack()
-        begin = self._ends[-1]
-        self._ends.frombytes((streams.offsets[1:] + begin).tobytes())
-        if self._flat.dtype != np.int64 and _is_wide(streams.flat):
-            self._flat = self._flat.astype(np.int64)
-        self._make_room(self._ends[-1])
-        self._flat[begin : self._ends[-1]] = streams.flat
+        self._ends.frombytes((streams.offsets[1:] + self._ends[-1]).tobytes())
+        self._write(streams.flat)
 
     def whole(self) -> RaggedTokens:
+        """Raises ParityError where the disk is full."""
         self._pack()
-        self._flat.resize(self._ends[-1], refcheck=False)
-        return RaggedTokens(self._flat, np.array(self._ends, dtype=np.int64))
+        return RaggedTokens(self._ids.mapped(self._kind), np.array(self._ends, dtype=np.int64))
 
     def _pack(self) -> None:
-        if not self._waiting:
-            return
-        some, end = np.concatenate(self._waiting), self._ends[-1]
-        self._waiting.clear()
-        if _is_wide(some):
-            self._flat = self._flat.astype(np.int64)
-        self._make_room(end)
-        self._flat[end - len(some) : end] = some
+        if self._waiting:
+            some = np.concatenate(self._waiting)
+            self._waiting.clear()
+            self._write(some)
 
-    def _make_room(self, end: int) -> None:
-        if end > len(self._flat):
-            # In place: the system moves pages, no token is copied.
-            self._flat.resize(end + max(min(end, GROWS_BY), end >> 4), refcheck=False)
+    def _write(self, ids: Flat) -> None:
+        if self._kind == np.int32 and _is_wide(ids):
+            narrow, self._ids, self._kind = self._ids.mapped(self._kind), self._store(), np.dtype(np.int64)
+            for begin in range(0, len(narrow), GROWS_BY):
+                self._write(narrow[begin : begin + GROWS_BY])
+        self._ids.append(ids.astype(self._kind, copy=False).tobytes())
 
 
 _INT32 = np.iinfo(np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,9 @@ Flat = npt.NDArray[Any]
 
 _AT_ONCE = 256
 """Streams gathered at once, to stay in the processor's cache."""
+
+_LOOKED_AT = 1 << 20
+"""Tokens looked at at once, so that what is found out of them takes little memory."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class RaggedTokens:
 
     def beyond(self, limit: int) -> list[int]:
         """Streams with an id that is no number from 0 to before `limit`."""
-        return self.rows_with((self.flat < 0) | (self.flat >= limit))
+        return self.rows_at(self._where(lambda ids: (ids < 0) | (ids >= limit)))
 
     def head(self, size: int) -> Flat:
         """The first `size` tokens of all."""
@@ -80,7 +83,12 @@ class RaggedTokens:
         return [flat[one:other].astype(np.int64, copy=False) for one, other in pairwise(bounds)]
 
     def same_as(self, other: RaggedTokens) -> bool:
-        return self is other or (np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat))
+        if self is other:
+            return True
+        return np.array_equal(self.offsets, other.offsets) and all(
+            np.array_equal(self.flat[begin : begin + _LOOKED_AT], other.flat[begin : begin + _LOOKED_AT])
+            for begin in range(0, self.total, _LOOKED_AT)
+        )
 
     def holds(self, streams: Sequence[TokenIds]) -> bool:
         """Are these its streams? Some at a time: where one differs that shows early, and no second column is made."""
@@ -102,7 +110,9 @@ class RaggedTokens:
         return RaggedTokens(self.flat[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
-        """Some of the streams, copied."""
+        """Some of the streams, copied unless these are all of them."""
+        if len(rows) == len(self.sizes) and np.array_equal(rows, np.arange(len(rows))):
+            return self
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(self.sizes[rows], out=offsets[1:])
         flat = np.empty(int(offsets[-1]), dtype=self.flat.dtype)
@@ -129,7 +139,14 @@ class RaggedTokens:
         return self._places[token]
 
     def _found(self, token: int) -> npt.NDArray[np.int64]:
-        return np.flatnonzero(self.flat == token)
+        return self._where(lambda ids: ids == token)
+
+    def _where(self, hits: Callable[[Flat], npt.NDArray[np.bool_]]) -> npt.NDArray[np.int64]:
+        """Places in `flat` for which `hits` is true, looked at some at a time: no second column is made."""
+        flat = self.flat
+        parts = range(0, len(flat), _LOOKED_AT)
+        found = [np.flatnonzero(hits(flat[begin : begin + _LOOKED_AT])) + begin for begin in parts]
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def places_of(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
         """Where in `flat` any of these stands, in any order."""
@@ -171,6 +188,11 @@ class PatchedTokens(RaggedTokens):
         """Put together when it is asked for: what can be known without it is asked for elsewhere."""
         return self.head(self.total)
 
+    def same_as(self, other: RaggedTokens) -> bool:
+        if other is not self.like:
+            return super().same_as(other)
+        return len(self.sizes) == len(other.sizes) and self.own.same_as(other.of_rows(self.rows))
+
     def all_below(self, limit: int) -> bool:
         return (self.own.all_below(limit) and self.like.all_below(limit)) or super().all_below(limit)
 
@@ -182,17 +204,31 @@ class PatchedTokens(RaggedTokens):
     def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
         if np.array_equal(rows, self.rows):
             return self.own
+        at, changed = self._own_rows(rows)
+        if changed.all():
+            return self.own.of_rows(at)
         return RaggedTokens.of([self.row(row) for row in rows.tolist()])
 
+    def _own_rows(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """(of those that are in `own`, their place there; which are), shapes (changed,) and (len(rows),)."""
+        at = np.searchsorted(self.rows, rows)
+        changed = at < len(self.rows)
+        changed[changed] = self.rows[at[changed]] == rows[changed]
+        return at[changed], changed
+
     def each(self, rows: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Flat:
-        changed = np.isin(rows, self.rows)
+        own, changed = self._own_rows(rows)
         found = np.empty(len(rows), dtype=np.result_type(self.like.flat, self.own.flat))
         found[~changed] = self.like.each(rows[~changed], at[~changed])
-        found[changed] = self.own.each(np.searchsorted(self.rows, rows[changed]), at[changed])
+        found[changed] = self.own.each(own, at[changed])
         return found
 
     def ends(self, rows: npt.NDArray[np.int64], size: int) -> Flat:
-        return self.of_rows(rows).ends(np.arange(len(rows)), size)
+        own, changed = self._own_rows(rows)
+        found = np.empty((len(rows), size), dtype=np.result_type(self.like.flat, self.own.flat))
+        found[~changed] = self.like.ends(rows[~changed], size)
+        found[changed] = self.own.ends(own, size)
+        return found
 
     def row(self, index: int) -> TokenIds:
         at = bisect_left(self.rows, index)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +21,9 @@ from parity.capture import CaptureError, decimals, read, read_capture
 from parity.capture.keys import Keys
 from parity.capture.rows import Packed
 from parity.capture.spill import Spill
+from parity.capture.streams import Column, Narrow, Wide
 from parity.comparator import compare
-from parity.records import Capture, Completion, Key, first_asked
+from parity.records import Capture, Completion, Key, RaggedTokens, first_asked
 from tests.unit.test_capture_beside import arm_of, arms, said_by, written
 
 
@@ -111,6 +116,60 @@ def test_ids_beyond_int32_are_kept(tmp_path: Path) -> None:
     assert [one.token_ids.tolist() for one in found] == [one.token_ids.tolist() for one in made]
     assert found.tokens.beyond(999) == [1]
     assert found.tokens.largest == (1 << 64) - 3
+
+
+MOST_MEMORY = 256 << 20
+"""Bytes that a process may have of its own, with numpy in it: less than the tokens below take."""
+
+
+def test_tokens_do_not_take_the_memory_of_a_process() -> None:
+    program = f"""
+import resource
+import numpy as np
+from parity.capture.streams import Column, Narrow
+from parity.records import RaggedTokens
+resource.setrlimit(resource.RLIMIT_DATA, ({MOST_MEMORY}, {MOST_MEMORY}))
+part = RaggedTokens.of([np.arange(one, one + 1024, dtype=np.int64) for one in range(256)])
+first = Column(None, Narrow)
+for _ in range(320):
+    first.extend(part, in_order=False)
+like = first.whole()
+other = Column(like, Narrow)
+for row in range(len(like.sizes)):
+    other.append(like.row(row) + (row % 3 == 0), in_order=True, shared=row % 3 != 0)
+found = other.whole()
+assert like.total == found.total == 320 * 256 * 1024
+assert like.places(1024).tolist()[:2] == [1 * 1024 + 1023, 2 * 1024 + 1022]
+assert not found.same_as(like)
+assert like.all_below(255 + 1024)
+assert found.all_below(256 + 1024)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+
+
+def test_streams_come_back_from_wherever_they_are() -> None:
+    streams = [np.arange(size, dtype=np.int64) + (size == 7) * (1 << 40) for size in (3, 0, 5, 7, 1, 0)]
+    for new in (Wide, Narrow, partial(Narrow, held=True)):
+        one, other = Column(None, new), Column(None, new)
+        for stream in streams:
+            one.append(stream, in_order=False, shared=False)
+        other.extend(RaggedTokens.of(streams[:2]), in_order=False)
+        other.extend(RaggedTokens.of(streams[2:]), in_order=False)
+        for found in (one.whole(), other.whole()):
+            assert [stream.tolist() for stream in found.streams(0, 6)] == [stream.tolist() for stream in streams]
+
+
+@pytest.mark.parametrize("shared", [0, 2, 4])
+def test_a_column_that_is_left_is_taken_along(shared: int) -> None:
+    """Streams in the order of another column, and then not."""
+    streams = [np.full(size, size, dtype=np.int64) for size in (3, 1, 5, 2)]
+    like = RaggedTokens.of(streams)
+    changed = [stream if row < shared else stream + 1 for row, stream in enumerate(streams)]
+    column = Column(like, Narrow)
+    for row, stream in enumerate(changed):
+        column.append(stream, in_order=True, shared=row < shared)
+    column.append(np.array([9]), in_order=False, shared=False)
+    assert [one.tolist() for one in column.whole().streams(0, 5)] == [*(one.tolist() for one in changed), [9]]
 
 
 def test_a_completion_given_twice_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_it_is_the_whole_column(
         assert found.places(token).tolist() == whole.places(token).tolist()
     assert found.rows_at(found.places_of(wanted)) == whole.rows_at(whole.places_of(wanted))
     assert found.same_as(whole)
+    assert found.same_as(made[0]) == whole.same_as(made[0])
 
 
 @given(patched(), st.randoms(use_true_random=False))

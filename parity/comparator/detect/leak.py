@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -130,8 +129,10 @@ class _Match(NamedTuple):
 
 
 _AT_ONCE = 1 << 14
-"""Queries that are looked for in one pass: a pass takes as long as hashing the run, a query as much memory as the
-tokens of its completion."""
+"""Queries that are looked for in one pass: a pass takes as long as hashing the run."""
+
+_TOKENS_AT_ONCE = 1 << 24
+"""Tokens of their completions, which are in memory meanwhile: 128 MiB. Of 512 tokens each, half of the queries."""
 
 
 class Donors:
@@ -176,9 +177,15 @@ class Donors:
 
     def search(self, queries: Iterable[Query]) -> Iterator[Leak | None]:
         """The most telling leak for each query, or None. One pass over the run for some thousand of them."""
-        left = iter(queries)
-        while some := list(islice(left, _AT_ONCE)):
-            yield from self._search(some)
+        some: list[Query] = []
+        tokens = 0
+        for query in queries:
+            some.append(query)
+            tokens += len(query.tokens)
+            if len(some) == _AT_ONCE or tokens >= _TOKENS_AT_ONCE:
+                yield from self._search(some)
+                some, tokens = [], 0
+        yield from self._search(some)
 
     def _search(self, queries: list[Query]) -> list[Leak | None]:
         result: list[Leak | None] = [None] * len(queries)

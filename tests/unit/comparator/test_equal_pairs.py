@@ -72,10 +72,18 @@ def test_sets_are_those_of_numpy(values: np.ndarray, others: np.ndarray) -> None
     assert sets.stood_before(values).tolist() == [value in values[:at] for at, value in enumerate(values)]
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6), st.sets(st.integers(0, 3)))
-def test_columns_know_where_tokens_stand(streams: list[list[int]], wanted: set[int]) -> None:
+@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6), st.sets(st.integers(0, 3)), st.integers(1, 30))
+def test_columns_know_where_tokens_stand(streams: list[list[int]], wanted: set[int], at_once: int) -> None:
     column = RaggedTokens.of([np.array(stream, dtype=np.int64) for stream in streams])
-    places = column.places_of(wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ragged, "_LOOKED_AT", at_once)
+        places = column.places_of(wanted)
+        assert column.beyond(2) == [row for row, stream in enumerate(streams) if 2 in stream or 3 in stream]
+        assert column.same_as(RaggedTokens.of([np.array(stream, dtype=np.int64) for stream in streams]))
+        other = [[*stream[:-1], stream[-1] + 1] if stream else stream for stream in streams]
+        assert column.same_as(RaggedTokens.of([np.array(stream, dtype=np.int64) for stream in other])) == (
+            not any(streams)
+        )
     assert sorted(places.tolist()) == [at for at, token in enumerate(column.flat) if token in wanted]
     assert column.rows_at(places) == [row for row, stream in enumerate(streams) if wanted & set(stream)]
     assert column.largest == max((token for stream in streams for token in stream), default=0)

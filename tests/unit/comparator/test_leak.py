@@ -9,6 +9,7 @@ import pytest
 from captures import EOS, TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
+from parity.comparator.detect import leak
 from parity.records import Completion, Finding, Kind
 
 FAULT = 9.0
@@ -46,6 +47,22 @@ def test_the_donor_and_the_span_are_named() -> None:
     assert (found.evidence.to_json()["donor_start"], found.evidence.to_json()["donor_end"]) == (10, 18)
     assert found.evidence.to_json()["donor_part"] == "baseline completion"
     assert found.evidence.to_json()["expected_by_chance"] < 0.02
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 10_000])
+def test_leaks_are_the_same_however_many_are_looked_for_at_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leak, "_TOKENS_AT_ONCE", tokens)
+    rest = others()
+    victims, scored = [], {}
+    for n in range(9):
+        own, donor = rest[n].token_ids.tolist(), rest[n + 10].token_ids[10:20].tolist()
+        wrong = [*own[:20], *donor, *own[30:]]
+        victims.append(replaced(rest[n], wrong))
+        scored[f"p{n + 1}"] = score(wrong, dict.fromkeys(range(20, 30), FAULT), own)
+    result = compare(capture("cpu/base", *rest), capture("cpu/mtp", *victims, *rest[9:]), scores("cpu/mtp", **scored))
+    assert [one.kind for one in result.corrupt] == [Kind.ROW_LEAK] * 9
+    donors = {one.request: one.evidence.to_json()["donor_request"] for one in result.corrupt}
+    assert donors == {f"p{n}": f"p{n + 10}" for n in range(1, 10)}
 
 
 def test_prompts_are_donors() -> None:
