@@ -16,6 +16,7 @@ from parity.capture.score_columns import PackedScores
 from parity.messages import Message, Parameter, message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
+from parity.records.shard_counters import added
 
 NO_FOOTER = message("capture.no_footer_after", "no footer after this line: the capture is incomplete")
 
@@ -195,24 +196,6 @@ class Assembler:
         if self.columns is not None:
             self.columns.give(capture)
         return capture
-
-
-def added(one: Mapping[str, Json], other: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The counters of two shards: whole numbers are added, of anything else only what both say is kept."""
-    if not (one and other):
-        return one or other
-
-    def sum_of(name: str) -> Json:
-        mine, theirs = one.get(name, 0), other.get(name, 0)
-        return mine + theirs if type(mine) is type(theirs) is int else mine
-
-    names = dict.fromkeys([*one, *other])
-    found = {name: sum_of(name) for name in names}
-    return {
-        name: value
-        for name, value in found.items()
-        if type(value) is int or (name in one and name in other and one[name] == other[name])
-    }
 
 
 def other_header(names: Sequence[str], arm: str, other: str) -> Message:

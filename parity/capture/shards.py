@@ -16,7 +16,7 @@ import msgspec
 from parity.capture.problems import CaptureError
 from parity.capture.remote import Place, Remote
 from parity.errors import ParityError, cannot_read
-from parity.files import MAX_BYTES, read_whole
+from parity.files import MAX_BYTES, is_file, read_whole
 from parity.messages import Message, message
 
 INDEX: Final = "shards.json"
@@ -40,6 +40,16 @@ class Index(msgspec.Struct, frozen=True):
     shards: list[Listed]
 
 
+def has_index(path: Place) -> bool:
+    """Whether it is a directory that says which shards of a capture it has. Raises OSError."""
+    return (path / INDEX).is_file()
+
+
+def is_there(path: Path) -> bool:
+    """Whether a capture, or scores, are there: a file, or a directory of shards with an index."""
+    return is_file(path) or is_file(path / INDEX)
+
+
 def files_of(path: Place) -> list[Place]:
     """The files of a capture in their order: itself, or the shards of a directory. Raises ParityError where one is
     missing, is another than it was, or does not belong there."""
@@ -47,7 +57,7 @@ def files_of(path: Place) -> list[Place]:
         if not path.is_dir():
             return [path]
         names = sorted(each.name for each in path.iterdir() if each.name.endswith(ENDINGS))
-        index = _read(path / INDEX) if (path / INDEX).is_file() else None
+        index = _read(path / INDEX) if has_index(path) else None
     except OSError as error:
         raise cannot_read(str(path), error) from None
     if index is not None:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @click.option("--arm", help="Arm of the golden run. [default: the one of the capture's name, else its baseline]")
 @click.option(
     "--scores",
-    type=click.Path(path_type=Path),
+    type=CapturePlace(),
     multiple=True,
-    help="File, or directory of shards, with the reference's scores of the completions. Repeatable.",
+    help="File, or directory of shards, or URL of either, with the reference's scores of the completions. Repeatable.",
 )
 @click.option(
     "--steps",
@@ -73,7 +73,7 @@ def compare(
     candidate: Place | None,
     against: str | None,
     arm: str | None,
-    scores: tuple[Path, ...],
+    scores: tuple[Place, ...],
     steps: tuple[Path, ...],
     tolerance: float | str | None,
     model: Path | None,
@@ -201,7 +201,7 @@ def _sides(
     candidate: Place | None,
     against: str | None,
     arm: str | None,
-    score_files: tuple[Path, ...],
+    score_files: tuple[Place, ...],
     partial: bool,
     db: Path | None,
     watch: Watch,

@@ -94,8 +94,8 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
             type=Named("file"),
             multiple=True,
             metavar="[NAME=]CAPTURE",
-            help="A recorded capture, or all of a run's directory, as an arm; prompts and sampling are the "
-            "recording's unless given. Repeatable.",
+            help="A recorded capture (a file, or a directory of its shards), or all of a run's directory, as an arm; "
+            "prompts and sampling are the recording's unless given. Repeatable.",
         ),
         click.option(
             "--arbiter",
@@ -107,6 +107,7 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
 
 def own_arms(options: EndpointOptions) -> list[OwnArm]:
     """The arms that these options name, one by one. Raises ParityError for a name given twice."""
+    from parity.capture.shards import has_index
     from parity.pipeline.arms import OwnArm
 
     if options.server_options and not options.servers:
@@ -118,7 +119,7 @@ def own_arms(options: EndpointOptions) -> list[OwnArm]:
     settings = _by_server(options.server_options, [name for name, _ in named])
     arms = [OwnArm(SERVER, name, {**settings[name], "url": url}) for name, url in named]
     for name, path in options.replays:
-        files = captures_in(Path(path)) if Path(path).is_dir() else [path]
+        files = captures_in(Path(path)) if Path(path).is_dir() and not has_index(Path(path)) else [path]
         for file in files:
             variant = name if name and len(files) == 1 else "-".join(filter(None, (name, _file_name(file))))
             arms.append(OwnArm(REPLAY, variant, {"capture": file}))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.capture import read_capture, read_scores
+from parity.capture.shards import is_there
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import message
@@ -42,7 +43,7 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
             hint=message("pipeline.name_one_arm", "name one of {captures} with --arm", captures=list(captures)),
         )
     path = captures[name]
-    if path is None or not is_file(path):
+    if path is None or not is_there(path):
         raise ParityError(
             message(
                 "pipeline.capture_run_gone",
@@ -104,4 +105,4 @@ def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list
         files = [Path(path) for path in row.score_files]
         if row.directory:
             files.append(Path(row.directory) / "scores.jsonl")
-        return captures, row.baseline, [file for file in files if is_file(file)]
+        return captures, row.baseline, [file for file in files if is_there(file)]

@@ -14,6 +14,7 @@ import orjson
 
 from parity._version import __version__
 from parity.capture import read_capture, read_scores
+from parity.capture.shards import is_there
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import Message, message
@@ -265,7 +266,7 @@ def near_ties(tokens: list[int], scored: TopLogprobs | None, tolerance: float) -
 
 def _capture(view: RunView) -> Capture | None:
     path = view.baseline.capture
-    if not path or not is_file(Path(path)):
+    if not path or not is_there(Path(path)):
         return None
     return read_capture(Path(path), partial=True)
 

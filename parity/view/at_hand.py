@@ -16,6 +16,7 @@ import orjson
 
 from parity.capture import MAX_LINE_BYTES, parse_header
 from parity.capture.lines import open_capture
+from parity.capture.shards import files_of, is_there
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import Message, message
@@ -88,7 +89,7 @@ class Here:
         names = self.names
         options: list[str] = []
         for arm in (baseline, *self.view.candidates):
-            if not arm.capture or not is_file(Path(arm.capture)):
+            if not arm.capture or not is_there(Path(arm.capture)):
                 return None
             options += ["--replay", f"{names[arm.name]}={Path(arm.capture).absolute()}"]
         return tuple(options)
@@ -136,10 +137,10 @@ class Here:
 
 def header_of(arm: ArmView) -> Header | None:
     """The first line of an arm's capture; None where it is gone or cannot be read."""
-    if not arm.capture or not is_file(Path(arm.capture)):
+    if not arm.capture or not is_there(Path(arm.capture)):
         return None
     try:
-        with open_capture(Path(arm.capture)) as file:
+        with open_capture(files_of(Path(arm.capture))[0]) as file:
             return parse_header(orjson.loads(file.readline(MAX_LINE_BYTES)))
     except (ParityError, OSError, EOFError, ValueError, TypeError, KeyError, zlib.error):
         return None  # the comparison has read it: whatever happened since, other steps are left

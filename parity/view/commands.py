@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.files import is_file
+from parity.capture.shards import is_there
 from parity.messages import Message, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import speculates
@@ -226,7 +226,7 @@ def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 
 def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     baseline = here.view.baseline
-    if not baseline.capture or not is_file(Path(baseline.capture)):
+    if not baseline.capture or not is_there(Path(baseline.capture)):
         return None
     asking = options_of(arm)
     if asking is None:
@@ -249,7 +249,7 @@ def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return _made(step, arm, what, words)
     baseline = here.view.baseline
     asking = options_of_all([baseline, arm])
-    if asking is None or not baseline.capture or not is_file(Path(baseline.capture)):
+    if asking is None or not baseline.capture or not is_there(Path(baseline.capture)):
         return None
     what = message("next.own_seeds", "ask both the same again, each request with a seed of its own")
     model, remark = here.model()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.capture import read_capture, read_scores
+from parity.capture.shards import is_there
 from parity.capture.sketches import sketches_path
 from parity.capture.steps import steps_path
 from parity.comparator import Comparison
@@ -148,7 +149,7 @@ def _score_files(row: RunRow) -> Iterator[Path]:
     files = [Path(path) for path in row.score_files]
     if row.directory:
         files.append(Path(row.directory) / "scores.jsonl")
-    return (path for path in files if is_file(path))
+    return (path for path in files if is_there(path))
 
 
 def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, expected: int | None) -> ArmView:
@@ -252,7 +253,7 @@ class _Captures:
     def read(self, arm: str) -> Capture | None:
         path = self._paths[arm]
         try:
-            if not path or not is_file(Path(path)):
+            if not path or not is_there(Path(path)):
                 raise ParityError(message("view.capture_not_there", "the capture of {arm} is not there", arm=arm))
             return read_capture(Path(path), partial=True)
         except ParityError as error:

@@ -85,6 +85,23 @@ def test_the_command_takes_urls(folder: Path, url: str) -> None:
     assert said[0] == said[1]
 
 
+def test_the_command_takes_scores_by_url(folder: Path, url: str) -> None:
+    tokens = [1, 2, 3]
+    lists = [[[token, -9.0], [8, -0.1]] for token in tokens]
+    records = [{"record": "score", "arm": "a/mtp", **arm_of(300)[7].key._asdict(), "logprobs": lists}]
+    scores = b"".join(json.dumps(one).encode() + b"\n" for one in records)
+    (folder / "scores.jsonl").write_bytes(scores)
+    fsspec.filesystem("memory").pipe_file("/bucket/scores.jsonl", scores)
+    said = []
+    for place in (folder, url):
+        options = ["--scores", f"{place}/scores.jsonl", "--json"]
+        done = CliRunner().invoke(cli, ["compare", str(folder / "base"), str(folder / "mtp"), *options])
+        assert done.exit_code == 1, done.output
+        said.append(json.loads(done.output))
+    assert said[0]["findings"] == said[1]["findings"]
+    assert said[0]["counts"]
+
+
 def gone(url: str) -> str:
     return f"{url}/gone.jsonl"
 

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from parity.capture.shards import files_of, is_there
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.run.backend import Detection
@@ -16,6 +17,7 @@ from parity_backends.refusals import WithoutEngine, check_settings
 MODULES = (
     *FIRST,
     "parity.records:plan_digest",
+    "parity.records:shard_counters",
     "parity_backends.worker:planned",
     "recording",
     "replay_arm",
@@ -50,7 +52,8 @@ class ReplayBackend(WithoutEngine):
         return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
 
     def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`capture` and `scores` as absolute paths. Raises ParityError where there is no such file."""
+        """`capture` and `scores`, files or directories of shards, as absolute paths. Raises ParityError where there is
+        no such file, and where a shard of the capture is missing or another."""
         check_settings(self.name, given, ("capture", "scores"))
         capture = given.get("capture")
         if not isinstance(capture, str) or not capture:
@@ -59,15 +62,16 @@ class ReplayBackend(WithoutEngine):
                 hint=message("replay.name_it", "name it with --replay [NAME=]CAPTURE, once for each"),
             )
         path = Path(capture).expanduser().absolute()
-        if not path.is_file():
+        if not is_there(path):
             raise ParityError(
                 message("replay.no_file", "there is no recording {path}", path=str(path)),
                 hint=message("replay.give_a_file", "give a capture file, such as a run's base.jsonl"),
             )
+        files_of(path)
         scores = given.get("scores")
         if scores is None:
             scores = next((str(path.with_name(name)) for name in SCORES if path.with_name(name).is_file()), None)
-        elif not Path(str(scores)).is_file():
+        elif not is_there(Path(str(scores))):
             raise ParityError(
                 message("replay.no_scores", "there is no scores file {path}", path=str(scores)),
                 hint=message("replay.without_scores", "leave it out to do without scores"),
