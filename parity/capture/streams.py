@@ -48,7 +48,7 @@ class Column:
 
     def extend(self, streams: RaggedTokens, *, in_order: bool) -> None:
         """By many. Raises ParityError where the disk is full."""
-        count = len(streams.sizes)
+        count = len(streams)
         if self._like is not None and not in_order:
             self._part_from(self._like)
         if self._like is not None:
@@ -62,7 +62,7 @@ class Column:
         """All that were added. Raises ParityError where the disk is full."""
         if self._like is None:
             return self._own.whole()
-        if not self._rows and self._count == len(self._like.sizes):
+        if not self._rows and self._count == len(self._like):
             return self._like
         if len(self._rows) == self._count:
             return self._own.whole()
@@ -117,7 +117,7 @@ class Wide(Streams):
         self._flat[begin:end] = stream
 
     def extend(self, streams: RaggedTokens) -> None:
-        for row in range(len(streams.sizes)):
+        for row in range(len(streams)):
             self.append(streams.row(row))
 
     def whole(self) -> RaggedTokens:

@@ -40,9 +40,13 @@ class RaggedTokens:
         np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
         return RaggedTokens(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
 
-    @cached_property
+    def __len__(self) -> int:
+        """Streams."""
+        return len(self.offsets) - 1
+
+    @property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Shape (P,): the tokens of each stream."""
+        """Shape (P,): the tokens of each stream. Made when they are asked for: they take as much as `offsets`."""
         return np.diff(self.offsets)
 
     @property
@@ -92,11 +96,12 @@ class RaggedTokens:
 
     def holds(self, streams: Sequence[TokenIds]) -> bool:
         """Are these its streams? Some at a time: where one differs that shows early, and no second column is made."""
-        if len(streams) != len(self.sizes):
+        if len(streams) != len(self):
             return False
+        sizes = self.sizes
         for begin in range(0, len(streams), _AT_ONCE):
             some, rows = streams[begin : begin + _AT_ONCE], slice(begin, begin + _AT_ONCE)
-            if list(map(len, some)) != self.sizes[rows].tolist():
+            if list(map(len, some)) != sizes[rows].tolist():
                 return False
             start = int(self.offsets[begin])
             tokens = np.concatenate(some)
@@ -111,10 +116,10 @@ class RaggedTokens:
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
         """Some of the streams, copied unless these are all of them."""
-        if len(rows) == len(self.sizes) and np.array_equal(rows, np.arange(len(rows))):
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
             return self
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(self.sizes[rows], out=offsets[1:])
+        np.cumsum(self.offsets[rows + 1] - self.offsets[rows], out=offsets[1:])
         flat = np.empty(int(offsets[-1]), dtype=self.flat.dtype)
         for begin in range(0, len(rows), _AT_ONCE):
             some = rows[begin : begin + _AT_ONCE]
@@ -176,8 +181,8 @@ class PatchedTokens(RaggedTokens):
     def __init__(self, like: RaggedTokens, rows: npt.NDArray[np.int64], own: RaggedTokens, count: int) -> None:
         """`count`: streams in all, no more than `like` has."""
         offsets = like.offsets[: count + 1]
-        if (own.sizes != like.sizes[rows]).any():
-            sizes = like.sizes[:count].copy()
+        if (own.sizes != like.offsets[rows + 1] - like.offsets[rows]).any():
+            sizes = np.diff(offsets)
             sizes[rows] = own.sizes
             offsets = np.zeros(count + 1, dtype=np.int64)
             np.cumsum(sizes, out=offsets[1:])
@@ -191,7 +196,7 @@ class PatchedTokens(RaggedTokens):
     def same_as(self, other: RaggedTokens) -> bool:
         if other is not self.like:
             return super().same_as(other)
-        return len(self.sizes) == len(other.sizes) and self.own.same_as(other.of_rows(self.rows))
+        return len(self) == len(other) and self.own.same_as(other.of_rows(self.rows))
 
     def all_below(self, limit: int) -> bool:
         return (self.own.all_below(limit) and self.like.all_below(limit)) or super().all_below(limit)
@@ -199,7 +204,7 @@ class PatchedTokens(RaggedTokens):
     def beyond(self, limit: int) -> list[int]:
         like = set(self.like.beyond(limit)) - set(self.rows.tolist())
         own = [int(self.rows[row]) for row in self.own.beyond(limit)]
-        return sorted(row for row in (*like, *own) if row < len(self.sizes))
+        return sorted(row for row in (*like, *own) if row < len(self))
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> RaggedTokens:
         if np.array_equal(rows, self.rows):
@@ -254,7 +259,7 @@ class PatchedTokens(RaggedTokens):
     def _parts(self) -> Iterator[tuple[int, Flat]]:
         """Where it begins, and the tokens of each stretch that is in one of both columns, in order."""
         row, like = 0, self.like
-        for at, changed in enumerate([*self.rows.tolist(), len(self.sizes)]):
+        for at, changed in enumerate([*self.rows.tolist(), len(self)]):
             yield int(self.offsets[row]), like.flat[like.offsets[row] : like.offsets[changed]]
             if at < len(self.rows):
                 yield int(self.offsets[changed]), self.own.part(at, at + 1).flat
@@ -263,8 +268,8 @@ class PatchedTokens(RaggedTokens):
     def _found(self, token: int) -> npt.NDArray[np.int64]:
         theirs = self.like.places(token)
         row = np.searchsorted(self.like.offsets, theirs, side="right") - 1
-        changed = np.ones(len(self.like.sizes), dtype=np.bool_)
-        changed[: len(self.sizes)] = False
+        changed = np.ones(len(self.like), dtype=np.bool_)
+        changed[: len(self)] = False
         changed[self.rows] = True
         kept = ~changed[row]
         row, theirs = row[kept], theirs[kept]

@@ -141,7 +141,7 @@ def _echoed(arm: Capture) -> Iterator[int]:
 def _may_echo(prompts: RaggedTokens, tokens: RaggedTokens, longest: int) -> npt.NDArray[np.bool_]:
     """Shape (P,): outputs that begin with their prompt's first token, or have its last one where one filled up to
     `longest` has it. All others are no echo: one look at two columns."""
-    found = np.zeros(len(prompts.sizes), dtype=np.bool_)
+    found = np.zeros(len(prompts), dtype=np.bool_)
     rows = np.flatnonzero((prompts.sizes > 0) & (tokens.sizes > 0))
     first, last = np.zeros(len(rows), dtype=np.int64), np.minimum(tokens.sizes[rows], longest) - 1
     begins = tokens.each(rows, first) == prompts.each(rows, first)
