@@ -41,13 +41,22 @@ def without_prompts(arm: Capture, other: Capture, detokenize: Detokenize | None)
     """`other`: the arm that it is compared with, whose prompts stand for those that this one does not report."""
     if detokenize is None or not text_alone(arm.header):
         return Outputs(arm)
-    prompts = {key: prompt for key in arm.completions if (prompt := _prompt_text(key, arm, other, detokenize)).strip()}
-    found = _outputs(arm, prompts, detokenize)
-    if len(found) < max(FEW, LIKE_IT * len(arm.completions)):
+    prompts: dict[Key, str] = {}
+    found: dict[Key, int] = {}
+    if len(arm.completions) < FEW:
         return Outputs(arm)
+    # Making text of tokens is slow: of an arm without the habit few are looked at.
+    others = len(arm.completions) - max(FEW, LIKE_IT * len(arm.completions))
+    for key, one in arm.completions.items():
+        prompts[key] = _prompt_text(key, arm, other, detokenize)
+        begin = _begin(one, prompts[key], detokenize)
+        if begin is not None:
+            found[key] = begin
+        elif len(prompts) - len(found) > others:
+            return Outputs(arm)
     cut = {key: _cut(arm.completions[key], begin, detokenize) for key, begin in found.items()}
-    theirs = _outputs(other, {key: prompts[key] for key in found}, detokenize)
-    if all(key in theirs for key in found if key in other.completions) and not _too_long(arm, cut):
+    theirs = (_begin(other.completions[key], prompts[key], detokenize) for key in found if key in other.completions)
+    if all(begin is not None for begin in theirs) and not _too_long(arm, cut):
         return Outputs(arm)  # both arms' outputs begin so: a model that repeats what it is asked
     note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
     echoed = {ScoreKey(arm.header.arm, *key): len(one.token_ids) for key, one in cut.items()}
@@ -62,20 +71,18 @@ def _prompt_text(key: Key, arm: Capture, other: Capture, detokenize: Detokenize)
     return ""
 
 
-def _outputs(arm: Capture, prompts: Mapping[Key, str], detokenize: Detokenize) -> dict[Key, int]:
-    """At which character the output begins, of the texts that begin with their prompt but for blanks before it."""
-    found = {}
-    for key, prompt in prompts.items():
-        one = arm.completions.get(key)
-        if one is None:
-            continue
-        text = _text(one.token_ids, detokenize) if one.text is None else one.text
-        core = prompt.strip()
-        begin = len(text) - len(text.lstrip()) + len(core)
-        if text.lstrip().startswith(core):
-            after = prompt[len(prompt.rstrip()) :]
-            found[key] = begin + len(after) * text.startswith(after, begin)
-    return found
+def _begin(one: Completion, prompt: str, detokenize: Detokenize) -> int | None:
+    """At which character the output begins, of a text that begins with its prompt but for blanks before it; None of
+    any other."""
+    core = prompt.strip()
+    if not core:
+        return None
+    text = _text(one.token_ids, detokenize) if one.text is None else one.text
+    begin = len(text) - len(text.lstrip()) + len(core)
+    if not text.lstrip().startswith(core):
+        return None
+    after = prompt[len(prompt.rstrip()) :]
+    return begin + len(after) * text.startswith(after, begin)
 
 
 def _too_long(arm: Capture, cut: Mapping[Key, Completion]) -> bool:
