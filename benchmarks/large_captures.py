@@ -1,12 +1,12 @@
 """Large captures: the memory that comparing them takes, and what several processes that read them change.
 
     python benchmarks/large_captures.py [--completions 1000000] [--length 32] [--jobs 1,2] [--ray] [--text]
-        [--logprobs] [--scored] [--folder DIR] [--code DIR,DIR] [--cgroup DIR]
+        [--logprobs] [--lists] [--scored] [--folder DIR] [--code DIR,DIR] [--cgroup DIR]
 
 Makes up two captures with one pair in ten different, and runs `parity compare A B --json` with each number of jobs;
 with --ray on the cluster $RAY_ADDRESS too. --logprobs: each completion has the logprobs of its own tokens, as a worker
-records them by default. --scored: all completions of both arms are scored, five tokens listed, as a run does by
-default. --code: with parity's code in each of these directories, in turns.
+records them by default. --lists: of five tokens in each place. --scored: all completions of both arms are scored, five
+tokens listed, as a run does by default. --code: with parity's code in each of these directories, in turns.
 
 Says of each: seconds by the clock, seconds of a processor (of all processes), and the most memory at once (looked at
 ten times a second): `anonymous`, of all processes and of the command's own, which is what they keep from others; and
@@ -39,7 +39,9 @@ NOISE = 0.014
 """Nats, on average, between an own logprob and its score."""
 
 
-def make(folder: Path, count: int, length: int, *, text: bool, logprobs: bool, scored: bool) -> tuple[list[str], str]:
+def make(
+    folder: Path, count: int, length: int, *, text: bool, logprobs: bool, scored: bool, lists: bool = False
+) -> tuple[list[str], str]:
     """Both captures and the scores ("" without), completion by completion: none is held."""
     rng = np.random.default_rng(0)
     paths = [folder / "base.jsonl", folder / "mtp.jsonl"]
@@ -51,19 +53,22 @@ def make(folder: Path, count: int, length: int, *, text: bool, logprobs: bool, s
         prompt, tokens = rng.integers(3, VOCABULARY, 16), rng.integers(3, VOCABULARY, length)
         other, place, wrong = damaged(rng, tokens, (index // 10) % 10) if index % 10 == 0 else (tokens, 0, 0)
         # A token has one score after one text: both arms' are alike up to where they part.
-        likely = -rng.exponential(0.5, length) if logprobs or scored else None
+        likely = -rng.exponential(0.5, length) if logprobs or scored or lists else None
         for number, (file, stream) in enumerate(zip(files, (tokens, other), strict=False)):
             key = {"request": f"p{index}", "round": 0, "sample": 0}
             row = {"record": "completion", **key}
             row |= {"prompt_token_ids": prompt.tolist(), "token_ids": stream.tolist()}
             row |= {"text": " ".join(map(str, stream)) if text else None, "finish_reason": "length"}
-            if logprobs:
+            if lists:
+                own = np.minimum(likely + rng.normal(0, NOISE, length), 0.0)
+                row["logprobs"] = listed(rng, stream, own, tokens if stream is not tokens else None, place, wrong)
+            elif logprobs:
                 own = np.minimum(likely + rng.normal(0, NOISE, length), 0.0)
                 row["logprobs"] = [[list(one)] for one in zip(stream.tolist(), _rounded(own), strict=True)]
             file.write(json.dumps(row).encode() + b"\n")  # as others write it: with a space after each comma
             if scored:
-                lists = listed(rng, stream, likely, tokens if stream is not tokens else None, place, wrong)
-                score = {"record": "score", "arm": ARMS[number], **key, "logprobs": lists}
+                found = listed(rng, stream, likely, tokens if stream is not tokens else None, place, wrong)
+                score = {"record": "score", "arm": ARMS[number], **key, "logprobs": found}
                 files[2].write(sealed(orjson.dumps(score, option=orjson.OPT_APPEND_NEWLINE)))
     counters = ({}, {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}, {"top": TOP})
     for number, (file, counted) in enumerate(zip(files, counters, strict=False)):
@@ -153,6 +158,7 @@ def main() -> int:
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--logprobs", action="store_true")
+    parser.add_argument("--lists", action="store_true")
     parser.add_argument("--scored", action="store_true")
     parser.add_argument("--code", default="", help="directories of parity's code")
     parser.add_argument("--cgroup", type=Path, help="a directory of a memory cgroup")
@@ -161,7 +167,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = (asked.folder or Path(name)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        of = {"text": asked.text, "logprobs": asked.logprobs, "scored": asked.scored}
+        of = {"text": asked.text, "logprobs": asked.logprobs, "scored": asked.scored, "lists": asked.lists}
         files, scores = make(folder, asked.completions, asked.length, **of)
         sizes = ", ".join(f"{os.path.getsize(path) / 1e6:.0f}" for path in (*files, scores) if path)
         print(f"{asked.completions} x {asked.length}, files of {sizes} MB", flush=True)

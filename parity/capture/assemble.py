@@ -120,7 +120,7 @@ class Assembler:
         return len(self.completions if self.packing is None else self.packing), self.score_count()
 
     def _completion(self, line: int, completion: Completion) -> None:
-        if self.packing is not None and completion.lists is not None and not len(self.packing):
+        if self.packing is not None and not self.packing.takes(completion):
             self.packing = None
         if self.packing is not None:
             self.packing.add(completion)

@@ -61,8 +61,9 @@ class Packing:
     """Completions that become columns while a file is read. `beside`: a capture read before; what both have in common
     is held once."""
 
-    def __init__(self, beside: Packed | None = None, pile: Pile | None = None) -> None:
-        """`pile`: what is read here is joined with others elsewhere (`part`)."""
+    def __init__(self, beside: Packed | None = None, pile: Pile | None = None, *, lists: bool = True) -> None:
+        """`pile`: what is read here is joined with others elsewhere (`part`). `lists`: see `takes`."""
+        self._lists = lists
         self._beside = beside
         self._keys: Keys | None = Keys() if beside is None else None
         """None as long as the keys are those of the other."""
@@ -80,6 +81,11 @@ class Packing:
 
     def __len__(self) -> int:
         return len(self._said)
+
+    def takes(self, first: Completion) -> bool:
+        """Whether completions like the first one are to be kept as columns: not where they list other tokens than their
+        own, unless `lists` are taken too."""
+        return self._lists or len(self) > 0 or first.lists is None
 
     def add(self, one: Completion) -> None:
         """Raises ParityError where the disk is full."""

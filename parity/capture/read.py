@@ -25,6 +25,10 @@ PACKED_FROM: Final = 96 << 20
 """Bytes of a file from which on its completions are kept as columns (`rows.py`): about a third of the memory, and each
 look at one takes some microseconds."""
 
+LISTS_PACKED_FROM: Final = 256 << 20
+"""The same where they list other tokens as well: a fifth of the memory, and a third more time, for the lists are read
+from a file at each look."""
+
 
 @no_cycle_search()
 def read_capture(
@@ -122,8 +126,9 @@ def _packing(files: Sequence[Place], beside: Capture | None) -> Packing | None:
     """None for a small capture that is beside no large one: its completions are kept as they are."""
     other = None if beside is None else beside.completions
     size = sum(path.stat().st_size for path in files if path.is_file())
-    large = isinstance(other, Packed) or size >= PACKED_FROM
-    return Packing(other if isinstance(other, Packed) else None) if large else None
+    if not isinstance(other, Packed):
+        return Packing(lists=size >= LISTS_PACKED_FROM) if size >= PACKED_FROM else None
+    return Packing(other, lists=size >= LISTS_PACKED_FROM)
 
 
 @no_cycle_search()

@@ -19,6 +19,9 @@ _AT_ONCE = 1 << 18
 _SIZE = 4
 """Bytes that say how long a piece is."""
 
+_ARMS = 2
+"""Places at which a spill is read in turns."""
+
 _MAKE_ROOM = message("capture.make_room", "make room there, or set TMPDIR to a directory with more")
 
 
@@ -122,7 +125,8 @@ class Spill:
     def __init__(self) -> None:
         """Raises ParityError where no file can be made."""
         self._file = Unnamed()
-        self._near = (0, b"")
+        self._near: list[tuple[int, bytes]] = []
+        """Where somebody has looked, the last place first: those of two arms are looked at in turns."""
 
     def append(self, piece: bytes) -> int:
         """Where it is. Raises ParityError where the disk is full."""
@@ -138,8 +142,10 @@ class Spill:
 
     def read(self, begin: int) -> bytes:
         """The piece at a place that `append` gave."""
-        at, near = self._near
-        if not at <= begin <= at + len(near) - _SIZE:
+        for at, near in self._near:
+            if at <= begin <= at + len(near) - _SIZE:
+                break
+        else:
             at, near = self._look(begin, _AT_ONCE)
         start = begin - at + _SIZE
         size = int.from_bytes(near[start - _SIZE : start], "little")
@@ -149,5 +155,6 @@ class Spill:
         return near[start : start + size]
 
     def _look(self, begin: int, size: int) -> tuple[int, bytes]:
-        self._near = begin, self._file.read(begin, begin + size)
-        return self._near
+        found = begin, self._file.read(begin, begin + size)
+        self._near = [found, *self._near[: _ARMS - 1]]
+        return found

@@ -30,12 +30,12 @@ from tests.unit.test_capture_beside import arm_of, arms, said_by, written
 @contextmanager
 def packed() -> Iterator[None]:
     """All captures are large."""
-    before = read.PACKED_FROM
-    read.PACKED_FROM = 0  # type: ignore[misc]
+    before = read.PACKED_FROM, read.LISTS_PACKED_FROM
+    read.PACKED_FROM = read.LISTS_PACKED_FROM = 0  # type: ignore[misc]
     try:
         yield
     finally:
-        read.PACKED_FROM = before  # type: ignore[misc]
+        read.PACKED_FROM, read.LISTS_PACKED_FROM = before  # type: ignore[misc]
 
 
 def looks(capture: Capture) -> list[object]:

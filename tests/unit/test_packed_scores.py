@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.capture import CaptureError, header_record, read_capture, read_scores, spill
+from parity.capture import CaptureError, header_record, read, read_capture, read_scores, spill
+from parity.capture.rows import Packed
 from parity.capture.score_columns import PackedScores
 from parity.capture.write import score_record
 from parity.comparator import CompareOptions, compare
@@ -107,6 +109,40 @@ def test_scores_as_columns_say_the_same(tmp_path: Path, seed: int) -> None:
     assert isinstance(scores, PackedScores)
     assert answers[0] == answers[1]
     assert repr(kept[0]) == repr(kept[1])
+
+
+@pytest.mark.parametrize("seed", range(12, 20))
+def test_own_lists_as_columns_say_the_same(tmp_path: Path, seed: int) -> None:
+    """Arms that list other tokens as well, with scores and without."""
+    rng = Random(seed)
+    arms = made(rng, logprobs=True)
+    scores = write(tmp_path / "scores.jsonl", scores_of(rng, arms))
+    width = rng.choice([2, 5])
+    listed = [[replace(one, logprobs=lists(rng, one, width)) for one in arm] for arm in arms]
+    paths = [written(tmp_path / f"{arm[2:]}.jsonl", arm, of) for arm, of in zip(ARMS, listed, strict=True)]
+    answers = []
+    for large in (nullcontext(), packed()):
+        with large:
+            baseline = read_capture(paths[0])
+            candidate = read_capture(paths[1], beside=baseline)
+            known = read_scores(scores) if seed % 2 else {}
+        found = compare(baseline, candidate, known, CompareOptions())
+        gaps = [
+            {key: one.gap.tolist() for key, one in kept.items()} for kept in (found.baseline_gaps, found.candidate_gaps)
+        ]
+        answers.append((json.dumps(found.to_json(), default=str), repr(gaps)))
+    assert isinstance(candidate.completions, Packed)
+    assert answers[0] == answers[1]
+
+
+def test_lists_are_columns_in_large_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(3)
+    arm = [replace(one, logprobs=lists(rng, one, 3)) for one in made(rng, logprobs=True)[0]]
+    path = written(tmp_path / "base.jsonl", "a/base", arm)
+    monkeypatch.setattr(read, "PACKED_FROM", 1)
+    assert not isinstance(read_capture(path).completions, Packed)
+    monkeypatch.setattr(read, "LISTS_PACKED_FROM", path.stat().st_size)
+    assert isinstance(read_capture(path).completions, Packed)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -87,8 +87,8 @@ def test_a_node_is_killed_in_the_middle(
 
 
 def test_the_command_gives_the_same_result(cluster: Any, captures: tuple[Path, Path]) -> None:
-    code = "import sys; from parity.capture import read, stretch; read.PACKED_FROM = 0; stretch.BYTES = 20_000; "
-    code += "from parity.cli.main import entry; sys.exit(entry())"
+    code = "import sys; from parity.capture import read, stretch; stretch.BYTES = 20_000; "
+    code += "read.PACKED_FROM = read.LISTS_PACKED_FROM = 0; from parity.cli.main import entry; sys.exit(entry())"
     said = []
     for more in (["--ray"], ["--jobs", "1"]):
         command = [sys.executable, "-c", code, "compare", *map(str, captures), "--json", *more]
