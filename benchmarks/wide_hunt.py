@@ -4,8 +4,9 @@ Each fault of `worlds.unseen`, with `--catalogue` those of `worlds.faults` as we
 compared as it looks with all that is known of it and with less (`worlds.seen_as`). *Moved*: how many in 1,000 of the
 candidate's tokens are other ones by the fault's doing; where they are drawn, the total variation between what they are
 drawn from and what was asked for; for numerics, greedy choices on the baseline's text. Every PASS is compared with its
-own numbers (`worlds.claims`): one that says that it would have seen what was planted contradicts itself, one that does
-not speak of it is silent. `--said`: what the verdict says of each PASS of a fault that moves more than LEAST.
+own numbers and messages (`worlds.claims`): one that says that it would have seen what was planted contradicts itself,
+one that does not speak of it is silent. `--said`: what the verdict says of each PASS of a fault that moves more than
+LEAST.
 `--share`: the faults of rows that lapse, in that share of the rows. In the view `baseline at fault` the arms have
 changed places: whoever is DIVERGED there is accused of what the other has done.
 """
@@ -93,7 +94,8 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
                 blamed.append({"seed": faulty.seed, "said": str(judged.result.reasons[0])})
             if judged.result.verdict is Verdict.PASS:
                 said = str(judged.result.reasons[0])
-                how, why = ("", "") if view == AT_FAULT else spoken(judged.result.stats, truth)
+                messages = (*judged.result.reasons, *judged.result.notes)
+                how, why = ("", "") if view == AT_FAULT else spoken(judged.result.stats, truth, messages)
                 passes.append({"view": view, "seed": faulty.seed, "said": said, "spoken": how, "why": why})
         faulty.forget()
     return {

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 from worlds import BASE, FLAT, PEAKED, SMALL, SURE, WIDE, Fault, Made, Shape, World, catalogue, speculating
 from worlds.choosing import Chooser, Lapse
-from worlds.claims import ADMITTED, EXCLUDED, UNSPOKEN, Planted, planted, spoken
+from worlds.claims import ADMITTED, EXCLUDED, NOT_TESTED, UNSPOKEN, Planted, planted, spoken
 from worlds.rounding import bf16, fp8, int8
 from worlds.trials import Faulty
 from worlds.world import WORDS
 
 from parity.capture import check_capture, read_capture, write_capture
-from parity.comparator.stats import Missed, SamplingStats, Stats, WaySeen
+from parity.comparator import conclude
+from parity.comparator.stats import Missed, Numerics, RowsSeen, SamplingStats, Stats, WaySeen
+from parity.messages import message
 from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.steps import steps_of
 
 TOKENS = 96
+WRITTEN = Path(conclude.__file__).parent
 
 
 def streams(made: Made) -> dict[Key, list[int]]:
@@ -271,6 +274,23 @@ def test_a_pass_is_held_against_what_was_planted() -> None:
     missed = Missed(fault="wrong_token", size=0.25, seen=1.0, rate=0.05)
     assert spoken(Stats(missed=(missed,)), wrong)[0] == ADMITTED
     assert spoken(Stats(missed=(missed,)), replace(wrong, below=(3.0,) * 4))[0] == EXCLUDED
+
+
+def test_what_a_pass_says_in_messages_counts() -> None:
+    """What was not tested is said in a message, perhaps within another; it speaks of such faults alone."""
+    biased = Planted(share=1.0, moved=0.01, completions=64, drawn=True, wrong_numbers=True)
+    note = message("conclude.numerics_untested", "not tested: {why}", why=message("numerics.no_logprobs", "none"))
+    assert spoken(Stats(), biased, [note]) == (ADMITTED, "conclude.numerics_untested")
+    assert spoken(Stats(), biased, [message("any", "{parts}", parts=["x", note])])[0] == ADMITTED
+    assert spoken(Stats(), replace(biased, wrong_numbers=False), [note])[0] == UNSPOKEN
+    untried = message("conclude.untried_ways", "of other ways no size is known")
+    assert spoken(Stats(), biased, [untried])[0] == UNSPOKEN
+    assert spoken(Stats(), replace(biased, wrong_numbers=False), [untried])[0] == ADMITTED
+    seen = Numerics(source="scores", rows_seen=(RowsSeen(completions=4, times=1.5),))
+    assert spoken(Stats(numerics=seen), replace(biased, of_rows=(1.6,) * 3))[0] == ADMITTED
+    assert spoken(Stats(numerics=seen), replace(biased, of_rows=(1.6,) * 4))[0] == EXCLUDED
+    written = "".join(path.read_text() for path in WRITTEN.glob("*.py"))
+    assert [name for name in NOT_TESTED if f'"{name}"' not in written] == []
 
 
 def test_what_is_planted_is_known_by_numbers() -> None:

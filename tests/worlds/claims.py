@@ -1,13 +1,14 @@
 """What a PASS says that it would have seen, beside what was planted.
 
 A PASS of a fault is right where one of its sentences says that so much of it may have been missed (`ADMITTED`), false
-where one says that it would have been seen (`EXCLUDED`), and silent where none speaks of it (`UNSPOKEN`). What was
-planted is taken from the fault and from what it did to the engine's choices, never from the comparison.
+where one says that it would have been seen (`EXCLUDED`), and silent where none speaks of it (`UNSPOKEN`). Sizes are
+read from the numbers of the comparison, what was not tested at all from its messages, by id. What was planted is taken
+from the fault and from what it did to the engine's choices, never from the comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +17,9 @@ import numpy as np
 from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.residual_tests import Arm as Residual
 from parity.comparator.statistics import FloatArray
-from parity.comparator.stats import Detectable, Missed, Stats, WaySeen
-from parity.records import Capture, TokenIds, TopLogprobs
+from parity.comparator.stats import Detectable, Missed, RowsSeen, Stats, WaySeen
+from parity.messages import Message
+from parity.records import Capture, Key, TokenIds, TopLogprobs
 from worlds.engine import SOUND, Arm
 from worlds.faults import Fault
 from worlds.trials import Faulty, Trial
@@ -46,7 +48,8 @@ class Planted:
     share: of the completions it is in; moved: of all tokens, so many are others. below: nats by which the worst choice
     of each completion that it changed lies below the best one. way, size: how it draws, as the ways of the test
     `mixture` are called, and `places`: the share of the places of these completions at which it does. unchecked: of
-    the rejected drafts, that are accepted; numbers: of wrong numerics in all completions.
+    the rejected drafts, that are accepted; wrong_numbers: its numerics are wrong, somewhere; numbers: what that does,
+    where it is so in all completions; of_rows: how many times the sound noise each has, where it is so in some alone.
     """
 
     share: float
@@ -59,7 +62,9 @@ class Planted:
     places: float = 1.0
     first: bool = False
     unchecked: float = 0.0
+    wrong_numbers: bool = False
     numbers: Numbers | None = None
+    of_rows: tuple[float, ...] = ()
 
 
 def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted:
@@ -79,8 +84,12 @@ def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted
             made["first"] = (lapse.start, lapse.stop, lapse.rate) == (0, 1, 1.0)
     elif fault.hits_rows and not drawn and not fault.rules:
         made["below"] = tuple(_worst(trial, key) for key in trial.truth.rows)
-    if fault.broken is not SOUND and fault.where is None and not fault.broken.start:
-        made["numbers"] = _numbers(fault, faulty, trial)
+    made["wrong_numbers"] = fault.broken is not SOUND
+    if fault.broken is not SOUND and not fault.broken.start:
+        if fault.where is None:
+            made["numbers"] = _numbers(fault, faulty, trial.baseline)
+        else:
+            made["of_rows"] = _of_each(fault, faulty, trial.baseline, in_it)
     return Planted(**made)
 
 
@@ -119,19 +128,12 @@ def _worst(trial: Trial, key: Any) -> float:
     return float(np.nanmax(np.nanmax(top.values, axis=1) - top.values[rows, spot], initial=0.0))
 
 
-def _numbers(fault: Fault, faulty: Faulty, trial: Trial) -> Numbers:
+def _numbers(fault: Fault, faulty: Faulty, baseline: Capture) -> Numbers:
     """The baseline's tokens forced through the arms' own kernels, sound and with the fault, beside their scores: an
     effect added to the sound noise would count the rounding of the logits twice. Noise as the test measures it."""
-    score, sound, broken = (
-        _of_baseline(faulty, trial, one)
-        for one in (
-            Arm("cuda/score", PREFILL),
-            replace(BASE, name="cuda/sound"),
-            replace(speculating(2), name="cuda/broken", broken=fault.broken),
-        )
-    )
+    score, sound, broken = (np.concatenate(list(one.values())) for one in _forced(fault, faulty, baseline))
     noise, wrong = sound - score, broken - score + fault.broken.lift
-    size, other = (float(Residual.of(one, score, UNIT).noise.mean()) for one in (noise, wrong))
+    size, other = (_noise(one, score) for one in (noise, wrong))
     return Numbers(
         float(wrong.mean() - noise.mean()),
         other / size if size else 1.0,
@@ -139,9 +141,28 @@ def _numbers(fault: Fault, faulty: Faulty, trial: Trial) -> Numbers:
     )
 
 
-def _of_baseline(faulty: Faulty, trial: Trial, arm: Arm) -> FloatArray:
-    tops = {name[1:]: top for name, top in faulty.world.score(trial.baseline, arm=arm).items()}
-    return np.concatenate([_of_chosen(tops[one.key], one.token_ids) for one in trial.baseline])
+def _of_each(fault: Fault, faulty: Faulty, baseline: Capture, keys: Sequence[Key]) -> tuple[float, ...]:
+    """How many times the sound noise of all completions each of these has."""
+    scores, sounds, wrongs = _forced(fault, faulty, baseline)
+    score, sound = (np.concatenate(list(one.values())) for one in (scores, sounds))
+    usual = _noise(sound - score, score)
+    each = [_noise(wrongs[key] - scores[key] + fault.broken.lift, scores[key]) for key in keys if key in scores]
+    return tuple(one / usual if usual else 1.0 for one in each)
+
+
+def _noise(residuals: FloatArray, score: FloatArray) -> float:
+    return float(Residual.of(residuals, score, UNIT).noise.mean())
+
+
+def _forced(fault: Fault, faulty: Faulty, baseline: Capture) -> list[dict[Key, FloatArray]]:
+    """Logprobs of the baseline's tokens by scorer, sound and broken arm, by completion."""
+    arms = (
+        Arm("cuda/score", PREFILL),
+        replace(BASE, name="cuda/sound"),
+        replace(speculating(2), name="cuda/broken", broken=fault.broken),
+    )
+    made = [{name[1:]: top for name, top in faulty.world.score(baseline, arm=arm).items()} for arm in arms]
+    return [{one.key: _of_chosen(tops[one.key], one.token_ids) for one in baseline} for tops in made]
 
 
 def _of_chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
@@ -151,13 +172,42 @@ def _of_chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
 # ------------------------------------------------------------------ what is said of it
 
 
-def spoken(stats: Stats, fault: Planted) -> tuple[str, str]:
-    """(ADMITTED, EXCLUDED or UNSPOKEN, by which number)."""
-    said = list(_said(stats, fault))
+def spoken(stats: Stats, fault: Planted, messages: Iterable[Message] = ()) -> tuple[str, str]:
+    """(ADMITTED, EXCLUDED or UNSPOKEN, by which number or message)."""
+    said = [*_said(stats, fault), *((False, one.id) for one in _every(messages) if _speaks_of(one, fault))]
     against = [why for excluded, why in said if excluded]
     if against:
         return EXCLUDED, "; ".join(against)
     return (ADMITTED, "; ".join(why for _, why in said)) if said else (UNSPOKEN, "")
+
+
+def _every(said: Iterable[Any]) -> Iterator[Message]:
+    """Messages, and those in their parameters."""
+    for one in said:
+        if isinstance(one, Message):
+            yield one
+            yield from _every(one.parameters.values())
+        elif isinstance(one, (list, tuple)):
+            yield from _every(one)
+
+
+def _speaks_of(one: Message, fault: Planted) -> bool:
+    return one.id in NOT_TESTED and NOT_TESTED[one.id](fault)
+
+
+NOT_TESTED: Mapping[str, Callable[[Planted], bool]] = {
+    "conclude.numerics_untested": lambda fault: fault.wrong_numbers,
+    "conclude.seen_none": lambda fault: fault.wrong_numbers,
+    "conclude.seen_no_rows": lambda fault: bool(fault.of_rows),
+    "conclude.skipped": lambda fault: not fault.drawn,
+    "conclude.draws_untested": lambda fault: fault.drawn,
+    "conclude.no_draws_seen": lambda fault: fault.drawn,
+    "conclude.untried_ways": lambda fault: (
+        fault.drawn and not fault.way and not fault.unchecked and not fault.wrong_numbers
+    ),
+}
+"""Messages that say of a kind of fault that it was not looked for, or that no size of it would have been seen: by id,
+of which faults."""
 
 
 def _said(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
@@ -175,6 +225,8 @@ def _said(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
     numerics = stats.numerics or None
     if fault.numbers is not None and numerics is not None:
         yield from _of_numbers(numerics.detectable, fault.numbers)
+    if fault.of_rows and numerics is not None:
+        yield from _of_rows(numerics.rows_seen, fault)
 
 
 def _hit(one: Missed, fault: Planted) -> float | None:
@@ -191,8 +243,6 @@ def _of_draws(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
     sampling = stats.sampling
     assert sampling
     found = sampling.draws_seen
-    if found is None and sampling.scored and stats.identical < stats.completions:
-        yield False, "whether all draws together are as asked was not tested"
     if found is not None and fault.way == "temperature" and fault.share == fault.places == 1.0:
         times = max(fault.size, 1.0 / fault.size)
         seen = found.temperature_times
@@ -213,8 +263,6 @@ def _of_draws(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
                     f"of places, {one.size:g} seen from {one.share}"
                 ),
             )
-    if fault.drawn and not fault.way and not fault.unchecked and fault.numbers is None and sampling.ways_seen:
-        yield False, "of other ways no size is known"
 
 
 def _milder(one: WaySeen, fault: Planted) -> bool:
@@ -228,9 +276,14 @@ def _milder(one: WaySeen, fault: Planted) -> bool:
     return one.size <= fault.places
 
 
+def _of_rows(seen: Sequence[RowsSeen], fault: Planted) -> Iterator[tuple[bool, str]]:
+    for one in seen:
+        rows = sum(factor >= one.times for factor in fault.of_rows)
+        yield rows >= one.completions, f"rows: {rows} of {one.times:.2f} times the noise, seen from {one.completions}"
+
+
 def _of_numbers(seen: Detectable | None, fault: Numbers) -> Iterator[tuple[bool, str]]:
     if seen is None:
-        yield False, "so few tokens show no wrong numerics"
         return
     for name, least, size in (
         ("mean shift", seen.mean_shift, abs(fault.shift)),
