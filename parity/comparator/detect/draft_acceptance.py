@@ -36,7 +36,7 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Of the rejected drafts, that are tried as accepted unchecked."""
 
 TRIALS = 20
-"""Draws of them, for each share."""
+"""Runs that are tried with each share."""
 
 FEWEST = 64
 """Drafts below which nothing is said."""
@@ -127,22 +127,27 @@ def accepted_drafts(found: Proposed | None, rounding: float) -> Accepted | None:
 
 def unchecked_seen(found: Proposed | None, rounding: float, alpha: float) -> float | None:
     """The smallest share of the rejected drafts that, had they been accepted unchecked, would have been seen in at
-    least 19 of TRIALS draws of these; None where not even all of them would. Where a rejected draft is not named, it
-    counts as the best token, for which an accepted one says least."""
+    least 19 of TRIALS runs; None where not even all of them would. In each run drafts are accepted anew, at their
+    probability: what chance, or such a fault, has won in this one is no help to another. Where a rejected draft is not
+    named, it counts as the best token, for which an accepted one says least."""
     if found is None or len(found.accepted) < FEWEST:
         return None
     stakes = np.array(STAKES)[:, None]
-    worth = 1.0 / _moved(found.most, rounding)
-    won = np.log1p(stakes * (worth - 1.0))
-    as_it_is = np.where(found.accepted, won, np.log1p(-stakes)).sum(axis=1)
-    more = (won - np.log1p(-stakes))[:, ~found.accepted]
+    lost = np.log1p(-stakes)
+    gain = np.log1p(stakes * (1.0 / _moved(found.most, rounding) - 1.0)) - lost
     sides = 2 if (found.least > 0).any() else 1
     rng = np.random.default_rng(0)
-    for share in SHARES:
-        hits = rng.random((TRIALS, more.shape[1])) < share
-        if (_log_mean(as_it_is + hits @ more.T) >= np.log(sides / alpha)).mean() >= 0.95:
-            return share
-    return None
+    runs, more = np.zeros((TRIALS, len(STAKES))), np.zeros((TRIALS, len(STAKES), len(SHARES)))
+    for number in range(TRIALS):
+        rejected = rng.random(len(found.most)) >= found.most
+        runs[number] = gain[:, ~rejected].sum(axis=1)
+        since = np.searchsorted(SHARES, rng.random(int(rejected.sum())), side="right")  # the first share that has it
+        for stake, gained in enumerate(gain[:, rejected]):
+            more[number, stake] = np.bincount(since, gained, len(SHARES)).cumsum()
+    lacking = np.minimum(0.0, gain[:, found.accepted].sum(axis=1) - runs.mean(axis=0))
+    total = (runs + lacking + len(found.accepted) * lost[:, 0])[:, :, None] + more
+    seen = (_log_mean(total.swapaxes(1, 2)) >= np.log(sides / alpha)).mean(axis=0) >= 0.95
+    return SHARES[int(seen.argmax())] if seen.any() else None
 
 
 def _log_mean(logs: FloatArray) -> FloatArray:

@@ -137,9 +137,10 @@ def _smallest(arms: ArmsOdds, number: int, rounding: float, needed: FloatArray) 
     trials = TRIALS[len(rows) >= MANY]
     for _ in range(trials):
         order = rng.permutation(len(rows))
-        # A pool of what completions drawn so win: each may stand for any other.
-        wins = np.concatenate([np.zeros((1, len(MIXED))), np.cumsum(tried[rng.permutation(order)], axis=0)])
-        rest = plain.sum(axis=0) - np.concatenate([np.zeros((1, len(MIXED))), np.cumsum(plain[order], axis=0)])
+        # A pool of what completions drawn so win: each may stand for any other, and for more than one.
+        wins = np.concatenate([np.zeros((1, len(MIXED))), np.cumsum(tried[rng.choice(order, len(rows))], axis=0)])
+        others = plain.sum(axis=0) - np.concatenate([np.zeros((1, len(MIXED))), np.cumsum(plain[order], axis=0)])
+        rest = np.minimum(0.0, others)  # what they win, chance or such a fault has won for this run alone
         hits += ((wins + rest)[least] >= needed).any(axis=1)
     seen = np.flatnonzero(hits >= ENOUGH * trials)
     return SHARES[int(seen[0])] if len(seen) else None

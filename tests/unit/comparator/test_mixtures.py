@@ -89,6 +89,17 @@ def test_what_a_pass_says_it_would_have_seen_is_seen() -> None:
     assert said["temperature", 1.6] < said["temperature", 1.15]  # type: ignore[operator]
 
 
+def test_what_a_missed_fault_has_won_does_not_count_for_what_would_be_seen() -> None:
+    """A fifth of the completions at 1.3 times the temperature: two runs that show it nearly."""
+    for seed in (1002, 1028):
+        arms = ArmsOdds(_arm(seed, 0.8), _arm(seed + 1, 0.8, hot=1.3, share=0.2))
+        found = mixtures_test(arms, ROUNDING)
+        assert found is not None
+        assert found.p_value > ALPHA
+        said = {(one.way, one.size): one.share for one in ways_seen(arms, ROUNDING, ALPHA)}["temperature", 1.3]
+        assert said is None or said > 0.2
+
+
 def test_what_the_baseline_does_as_well_is_its_habit() -> None:
     assert _tested(_arm(1, 0.8, hot=1.3, share=1.0), _arm(2, 0.8, hot=1.3, share=1.0)).p_value > 0.05
 
