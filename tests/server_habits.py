@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from planted_set import ARMS, Case, cases, clean
 from tokenizers import Tokenizer
+from worlds import BASE, Shape, World, speculating
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.records import Capture, Completion, Key, ScoreKey, TopLogprobs
@@ -148,6 +149,46 @@ def plain(case: Case | None = None, seed: int = 0) -> Pair:
         merged,
         None if case is None else case.key,
     )
+
+
+@cache
+def drawn(shape: Shape, seed: int, *, temperature: float = 0.8, scored: bool = False) -> Pair:
+    """Both arms drawn at random, each with numbers of its own: 48 completions of at most 64 tokens, words of the
+    embedded tokenizer that stand for themselves wherever they are. Lists name the chosen token twice."""
+    world = World(seed, shape)
+    asked = world.requests(48)
+    made = [
+        world.run(asked, arm, max_tokens=64, temperature=temperature, logprobs=4).capture
+        for arm in (BASE, speculating(2))
+    ]
+    names = dict(zip((one.header.arm for one in made), ARMS, strict=True))
+    scores = world.score(*made) if scored else {}
+    arms = []
+    for arm in made:
+        backend, variant = names[arm.header.arm].split("/")
+        header = replace(arm.header, arm=names[arm.header.arm], backend=backend, variant=variant, vocab_size=2048)
+        header = replace(header, engine={})  # no mode of logprobs: a script need not say it
+        arms.append(replace(each(arm, _in_words), header=header))
+    return Pair(*arms, {key._replace(arm=names[key.arm]): _lists_in_words(top) for key, top in scores.items()})
+
+
+@cache
+def _words() -> np.ndarray:
+    """For each token of a world its word: the end for the end."""
+    pieces = sorted(tokenizer().get_vocab().items(), key=lambda item: item[1])
+    words = [token for piece, token in pieces if piece[0] == "Ġ" and piece[1:].isascii() and piece[1:].isalpha()]
+    alone = [one for one in words if tokenizer().encode(f" of{detokenize([one])}").ids[-1:] == [one]]
+    return np.array([EOS, *alone[:511]], dtype=np.int64)
+
+
+def _in_words(one: Completion) -> Completion:
+    tokens, prompt = _words()[one.token_ids], _words()[one.prompt_token_ids]
+    lists = one.logprobs and _lists_in_words(one.logprobs)
+    return replace(one, token_ids=tokens, prompt_token_ids=prompt, text=detokenize(tokens), logprobs=lists)
+
+
+def _lists_in_words(top: TopLogprobs) -> TopLogprobs:
+    return TopLogprobs(np.where(top.ids < 0, top.ids, _words()[np.maximum(top.ids, 0)]), top.values)
 
 
 def _once(top: TopLogprobs) -> TopLogprobs:

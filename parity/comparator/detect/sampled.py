@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.classes import of_all, with_others
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, wording
@@ -30,6 +31,7 @@ from parity.comparator.detect.whole_draws import (
     all_outcomes,
     odds_of_arms,
     sums_of_arms,
+    times_of_own_lists,
     with_rows,
 )
 from parity.comparator.inputs.normalise import Inputs
@@ -37,7 +39,8 @@ from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
-from parity.records import Completion, Finding, Key, Kind
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.crossings import Crossed
 from parity.records.evidence import EndEvidence
 from parity.records.next_steps import NextStep, Step
@@ -55,6 +58,10 @@ def judge_sampled(
     """Findings for each pair that was drawn at random; `inputs` and `pairs` are of these alone, `donors` of all."""
     draws = draws_of(inputs, reference, options, requested)
     shown = _shown(inputs, draws, pairs)
+    notes: tuple[Message, ...] = ()
+    if (times := times_of_own_lists(draws, shown.sums, inputs.temperature)) is not None:
+        draws = replace(draws, lists_show_draws=False)
+        shown, notes = _shown(inputs, draws, pairs), (_not_drawn_from(draws.candidate, times),)
     foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
     sides = list(zip(pairs.baseline, pairs.candidate, pairs.identical.tolist(), strict=True))
     alike = pairs.same_prompt.tolist()
@@ -74,7 +81,7 @@ def judge_sampled(
         ),
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
-        notes=[*shown.bets.notes, *shown.beyond.notes],
+        notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
         seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
         places=shown.bets.by_place(left_out, draws.alpha),
         proposed=proposed_drafts(inputs.candidate, shown.bets.drawn, left_out, draws.distribution),
@@ -119,6 +126,17 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     contradicted = unlikely_too(len(stretches), known, draws) if stretches else []
     by_them = not contradicted and draws_at is None
     return Shown(bets, beyond, stretches if by_them else {}, outcomes, sums, draws_at, contradicted)
+
+
+def _not_drawn_from(arm: Capture, times: float) -> Message:
+    return message(
+        "draws.other_lists",
+        "{arm}: most of its completions look as if drawn at {times:.2f} times the temperature by its own logprobs: it "
+        "draws so, or gives logprobs of another kind (after the temperature, to another base); which of these, scores "
+        "say. They are left out",
+        arm=arm.header.arm,
+        times=times,
+    )
 
 
 # ------------------------------------------------------------------ the rules, in the order in which they are asked

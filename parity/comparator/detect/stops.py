@@ -87,13 +87,13 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     stopped = baseline.stopped
     terminators = _terminators(header, baseline, eos, min_tokens)
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
-    from_server = servers.served(header) or servers.served(baseline.header)
+    unknown = any(map(servers.served, (header, baseline.header))) or _tells_no_end(baseline, terminators)
     return StopRules(
         terminators=terminators,
         max_tokens=_whole(sampling.get("max_tokens")),
         max_model_len=_whole(header.engine.get("max_model_len")),
         has_stop_strings=bool(sampling.get("stop")),
-        keeps_terminator=kept * 2 >= len(stopped) if stopped else not from_server,
+        keeps_terminator=kept * 2 >= len(stopped) if stopped else not unknown,
         min_tokens=min_tokens,
         counts=not (servers.text_alone(header) or servers.text_alone(baseline.header)),
         eos=terminators - stop_ids,
@@ -111,6 +111,13 @@ def _terminators(header: Header, baseline: Capture, eos: frozenset[int], min_tok
         # EOS inside completions that went on: the engine was asked to ignore it, whatever the header says.
         return frozenset()
     return found
+
+
+def _tells_no_end(baseline: Capture, terminators: frozenset[int]) -> bool:
+    """A script of somebody's that writes down neither why its completions ended nor the token that they stopped at."""
+    if not servers.by_others(baseline.header) or not baseline.finish_reasons <= {None}:
+        return False
+    return not any(len(one.token_ids) and int(one.token_ids[-1]) in terminators for one in baseline)
 
 
 _OWN = frozenset({"ignore_eos", "stop_token_ids", "stop", "min_tokens"})

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from parity.comparator.reference.temperature import logs_listed
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8
@@ -47,7 +48,7 @@ def random_tokens_seen(
 def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> TopLogprobs:
     """Lists of T positions with an entry for each of these T tokens: one that is not listed has its share of the mass
     that is left."""
-    values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0))
+    values = logs_listed(top)
     rest = np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0)
     share = np.log(rest / max(1, (vocab_size or 200_000) - top.ids.shape[1]))
     listed = (top.ids == tokens[:, None]).any(axis=1)

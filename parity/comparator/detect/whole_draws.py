@@ -10,10 +10,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
+from parity.comparator.detect.draws import Draws
 from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise
 from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import by_others, served
-from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
+from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of, times_of
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
@@ -125,6 +126,31 @@ def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[
         ].values()
     ]
     return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
+
+
+FEW_ROWS: Final = 8
+"""Completions that it takes to see what most of them have in common."""
+
+MEDIANS: Final = 3.0
+"""Standard errors of the median completion: those who asked for one temperature lie as far off in one run of 400, and
+nothing is accused then. Faults of fewer than a third of the completions move it by less."""
+
+
+def times_of_own_lists(draws: Draws, sums: ArmsDraws, temperature: float) -> float | None:
+    """So many times the temperature asked for (`temperature`) is what most of the candidate's completions look like by
+    its own lists, where nobody says of which kind these are. None: as asked, or judged by something else."""
+    header, at = draws.candidate.header, NAMES.index("likely")
+    if not by_others(header) or header.engine.get("logprobs_mode") is not None:
+        return None
+    own = [one for key, one in sums.candidate.items() if key not in draws.scored and one.variances[at] > 0]
+    if len(own) < FEW_ROWS:
+        return None
+    middle = float(np.median([one.sums[at] / np.sqrt(one.variances[at]) for one in own]))
+    if abs(middle) * np.sqrt(len(own)) < MEDIANS * np.sqrt(np.pi / 2):
+        return None
+    whole = DrawSums.of_all(own)
+    spread = float(whole.variances[at]) / whole.tokens
+    return times_of(float(whole.sums[at]) / whole.tokens, spread, temperature)
 
 
 def with_rows(

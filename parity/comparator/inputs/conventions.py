@@ -13,6 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators, without_banned
+from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
+from parity.comparator.inputs.servers import by_others
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import draft_tokens
@@ -22,6 +24,10 @@ RAW = (None, "raw_logprobs")
 
 CERTAIN_TOKENS = 32
 """Tokens that must all have been certain (logprob 0) before lists count as saying nothing."""
+
+FEW_ENDS = 2
+"""Completions of a greedy arm that stopped, and none at a token that it gives, for that to be its habit where no equal
+pair shows it: of one alone it may be a fault."""
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -44,7 +50,7 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHa
     merged = scores
     baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
     known = _without_dropped_eos(baseline, candidate, merged)
-    drops = known is not None and not _keeps(candidate, terminators(baseline.header) | terminators(candidate.header))
+    drops = _drops_eos(baseline, candidate, shown=known is not None)
     if known is not None:
         baseline, candidate, merged, count = known
         notes += (
@@ -161,6 +167,19 @@ def _without_dropped_eos(
     keeper = keeper.but(shorter)
     pair = (keeper, other) if kept[0] else (other, keeper)
     return *pair, trimmed, len(shorter)
+
+
+def _drops_eos(baseline: Capture, candidate: Capture, *, shown: bool) -> bool:
+    """Does the candidate leave out the token that it stopped at, where the baseline keeps it? `shown`: by pairs that
+    differ in nothing else. Where none does, an arm that parity did not run leaves it out if it never gave it: drawn
+    completions have no equals."""
+    ends = terminators(baseline.header) | terminators(candidate.header)
+    if shown or _keeps(candidate, ends) is not False:
+        return shown and not _keeps(candidate, ends)
+    if not by_others(candidate.header) or _keeps(baseline, ends) is False:
+        return False
+    is_random = temperature_in(candidate.header.sampling) or highest_own_temperature(candidate)
+    return sum(_stopped(one, candidate) for one in candidate) >= (1 if is_random else FEW_ENDS)
 
 
 def _without_rest_of_step(

@@ -30,6 +30,12 @@ LACKING = 0.1
 FEW = 8
 """Lists that must show it."""
 
+COARSE = 0.1
+"""Nats. The step of numbers with one digit: rounding moves a sum of probabilities by more than ROUNDING."""
+
+MULTIPLE = 0.1
+"""Steps by which a multiple may be off: half precision has that of numbers up to 16, in steps of 0.1 nats."""
+
 SHARE = 0.01
 """Share of the lists that must show it."""
 
@@ -87,7 +93,7 @@ def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numb
         return None  # neither: a few values above zero are faults of their own
     shown = [_shown(values, 1.0) for values in blocks]
     sums = np.concatenate([one.sum(axis=0) for one in shown])
-    if _are_too_large(sums) and not _too_large(blocks, float(np.log(10))) and _were_measured(sums):
+    if _are_too_large(sums, _step(known)) and not _too_large(blocks, float(np.log(10))) and _were_measured(sums):
         return BASE_10
     return BASE_2 if _are_of_base_2(blocks, shown, vocab_size or LARGEST_VOCABULARY) else None
 
@@ -148,8 +154,18 @@ def _were_measured(sums: FloatArray) -> bool:
     return len(np.unique(sums.round(6))) > DIFFERENT * len(sums)
 
 
-def _are_too_large(sums: FloatArray) -> bool:
-    return _shows(int((sums > 1 + ROUNDING).sum()), len(sums))
+def _are_too_large(sums: FloatArray, step: float = 0.0) -> bool:
+    """step: of the numbers, nats; each may have been rounded up by half of it."""
+    return _shows(int((sums > (1 + ROUNDING) * np.exp(step / 2)).sum()), len(sums))
+
+
+def _step(known: FloatArray) -> float:
+    """COARSE where all numbers are multiples of it, else 0."""
+    with np.errstate(over="ignore"):
+        steps = known / COARSE
+    if not bool(np.isfinite(steps).all()):
+        return 0.0
+    return COARSE if bool((np.abs(steps - np.round(steps)) < MULTIPLE).all()) else 0.0
 
 
 def _too_large(blocks: Sequence[FloatArray], factor: float) -> bool:

@@ -33,7 +33,7 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
     baseline, counts = _one_per_token(baseline)
     candidate, more = _one_per_token(candidate)
     remarks = counts + more
-    for rule in (_numbers, _certain):
+    for rule in (_numbers, _certain, _unsaid):
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
@@ -308,6 +308,33 @@ def _certain(arm: Capture) -> tuple[Capture, Remarks]:
         return arm, Remarks()
     what = message("inputs.certain", "its logprobs call every token certain: left out")
     return _without_lists(arm), _habit(arm, what)
+
+
+UNSAID = -9999.0
+"""What OpenAI gives, and those who do as it does, for a token that is not among the likeliest: no logprob."""
+
+
+def _unsaid(arm: Capture) -> tuple[Capture, Remarks]:
+    """An arm that does not say how likely its own token was where others were likelier. Without those tokens alone the
+    rest would look as if drawn too carefully."""
+    if not by_others(arm.header) or not arm.has_logprobs:
+        return arm, Remarks()
+    # A generator costs a call for each.
+    some = [one for one in arm.with_logprobs() if one.logprobs is not None and UNSAID in one.logprobs.values]
+    if not any(map(_leaves_unsaid, some)):
+        return arm, Remarks()
+    what = message(
+        "inputs.unsaid", "it gives -9999 for chosen tokens that are not among the likeliest: its logprobs are left out"
+    )
+    return _without_lists(arm), _habit(arm, what)
+
+
+def _leaves_unsaid(one: Completion) -> bool:
+    top = one.logprobs
+    if top is None:
+        return False
+    size = min(len(top), len(one.token_ids))
+    return bool(((top.ids[:size] == one.token_ids[:size, None]) & (top.values[:size] == UNSAID)).any())
 
 
 def _without_lists(arm: Capture) -> Capture:

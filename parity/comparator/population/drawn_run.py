@@ -102,7 +102,8 @@ def tested(
         temperature=inputs.temperature,
         rounding=rounding,
         noise_shared_by=judged.draws.noise_shared_by or _alike_alone(inputs, judged),
-        own_ids=not any(text_alone(arm.header) for arm in (inputs.baseline, inputs.candidate)),
+        own_ids=not any(text_alone(arm.header) for arm in inputs.given),
+        names_tell=not any(text_alone(arm.header) and len(arm.finish_reasons) == 1 for arm in inputs.given),
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None

@@ -69,6 +69,7 @@ def run_tests(
     rounding: float = 0.0,
     noise_shared_by: tuple[str, ...] = (),
     own_ids: bool = True,
+    names_tell: bool = True,
 ) -> SamplingStats:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
@@ -88,7 +89,7 @@ def run_tests(
     mixture: `mixed`, that some of the candidate's completions, or all, are drawn otherwise than asked (e-values).
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
     own_ids: whether the token ids of both arms are their engines'. Those made again from a text are fewer, and other
-    pairs: then lengths and wording are not compared.
+    pairs: then lengths and wording are not compared. names_tell: whether finish reasons are those of ends.
     """
     arms = baseline, candidate
     known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
@@ -98,7 +99,7 @@ def run_tests(
         "likelihood": _likelihood_test(baseline_views, candidate_views, rounding),
         "surprisal": _surprisal_test(*known),
         "length": mann_whitney(*lengths) if own_ids and _enough(lengths) else None,
-        "finish_reason": _reason_test(reasons),
+        "finish_reason": _reason_test(reasons) if names_tell else None,
         "loops": _loop_test(baseline, candidate),
         "wording": _wording_test(baseline, candidate) if own_ids else None,
         "places": None if places is None else places.p_value,

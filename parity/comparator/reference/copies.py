@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.temperature import Cut
+from parity.comparator.reference.temperature import Cut, logs_listed
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 
@@ -27,7 +27,7 @@ def chance_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, cut: Cut
     result = np.full(len(tokens), np.nan)
     if not length or not top.ids.shape[1]:
         return result
-    listed = np.where(np.isnan(top.values[:length]), -np.inf, np.minimum(top.values[:length], 0.0))
+    listed = logs_listed(top)[:length]
     is_chosen = top.ids[:length] == tokens[:length, None]
     most = listed.max(axis=1)
     most = np.where(np.isfinite(most), most, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.reference.penalties import Penalised, as_chosen
+from parity.comparator.reference.temperature import logs_listed
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import TokenIds, TopLogprobs
 
@@ -61,8 +62,7 @@ def tail_logs(
     result = np.full(len(tokens), np.nan)
     if not length or not top.ids.shape[1]:
         return result
-    ids, values = top.ids[:length], top.values[:length]
-    listed = np.where(np.isnan(values), -np.inf, np.minimum(values, 0.0))
+    ids, listed = top.ids[:length], logs_listed(top)[:length]
     rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
     if penalised is not None:
         recorded = None if top.logsumexp is None else top.logsumexp[:length]

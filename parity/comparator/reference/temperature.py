@@ -115,7 +115,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     if width < 1 or top.ids.shape[1] < width or not length:
         return nothing
     ids, usable = top.ids[:length], _usable(top)[:length]
-    values = _values(top)[:length]
+    values = logs_listed(top)[:length]
     chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
     # The drawn token stands in the list whatever its rank: where there is one more than usual, it is none of the best.
     order = np.argsort(-values, axis=1, kind="stable")[:, :width]
@@ -133,7 +133,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
 def best_of(top: TopLogprobs, width: int) -> TopLogprobs:
     """Lists of the `width` best alone: the drawn token stands in a list whatever its rank, and a bias that lifts it
     would put it among the best of that list, where it is missing whenever another was drawn."""
-    values = _values(top)
+    values = logs_listed(top)
     rank = np.argsort(np.argsort(-values, axis=1, kind="stable"), axis=1, kind="stable")
     kept = (rank < width) & np.isfinite(values)
     return replace(top, ids=np.where(kept, top.ids, -1), values=np.where(kept, top.values, np.nan))
@@ -155,7 +155,7 @@ def among_listed(
     draws, places = draws_of(top, tokens, width, None)
     places = places[draws.drawn < width]
     if pushed is not None:
-        order = np.argsort(-_values(top)[places], axis=1, kind="stable")[:, :width]
+        order = np.argsort(-logs_listed(top)[places], axis=1, kind="stable")[:, :width]
         pushed = np.take_along_axis(pushed[places], order, 1)
     return structs.replace(listed_alone(draws), pushed=pushed), places
 
@@ -167,7 +167,7 @@ def among_left(
     most. What a list has must not depend on what was drawn: such lists have nothing where the drawn token was not among
     the best (`inputs/bans.py`)."""
     length = min(len(tokens), len(top))
-    values = _values(top)[:length]
+    values = logs_listed(top)[:length]
     order = np.argsort(-values, axis=1, kind="stable")[:, :width]
     best, ids, moved = (
         np.take_along_axis(one[:length], order, 1)
@@ -181,8 +181,8 @@ def among_left(
     return structs.replace(listed_alone(draws), pushed=np.pad(moved[places], missing)), places
 
 
-def _values(top: TopLogprobs) -> FloatArray:
-    """What lists say of tokens, shape (T, K); minus infinity where it is nothing."""
+def logs_listed(top: TopLogprobs) -> FloatArray:
+    """What lists say of tokens, each once, shape (T, K); minus infinity where it is nothing."""
     return np.where(_usable(top), np.minimum(top.values, 0.0), -np.inf)
 
 
@@ -311,7 +311,9 @@ def logs_of(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
     """What each list says of a token, shape (T,) of the shorter; minus infinity where it is not listed."""
     length = min(len(tokens), len(top))
     is_it = top.ids[:length] == tokens[:length, None]
-    return np.asarray(np.where(is_it, _values(top)[:length], -np.inf).max(axis=1, initial=-np.inf), dtype=np.float64)
+    return np.asarray(
+        np.where(is_it, logs_listed(top)[:length], -np.inf).max(axis=1, initial=-np.inf), dtype=np.float64
+    )
 
 
 def least_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:

@@ -9,7 +9,9 @@ from worlds.faults import double
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, judge
 
+from parity.comparator.detect.trials import with_entries
 from parity.comparator.reference.copies import chance_logs, find_copy
+from parity.comparator.reference.surprisal import tail_logs
 from parity.comparator.reference.temperature import Cut
 from parity.records import Kind, TopLogprobs
 
@@ -62,3 +64,19 @@ def test_the_chance_of_a_token_is_bounded_by_what_a_cut_off_keeps(cut: Cut, kept
     said = chance_logs(top, np.array([0, 1, 2, 3, 9]), 1.0, cut)
     assert np.exp(said[:4]) == pytest.approx(np.minimum(1.0, chances / kept))
     assert np.isnan(said[4])
+
+
+def test_a_token_that_a_list_names_twice_counts_once() -> None:
+    """vLLM's flat lists have the chosen token first, and again among the best."""
+    once = TopLogprobs(np.array([[3, 5, -1], [7, 5, 9]]), np.log([[0.7, 0.2, 1.0], [0.1, 0.6, 0.2]]))
+    twice = TopLogprobs(
+        np.array([[3, 5, 3], [7, 5, 9]]),
+        np.concatenate([once.values[:, :2], [[np.log(0.7)], [np.log(0.2)]]], axis=1),
+    )
+    tokens = np.array([3, 7])
+    for logs in (
+        lambda top: chance_logs(top, tokens, 0.8, Cut()),
+        lambda top: tail_logs(top, tokens, 0.8, 100),
+        lambda top: np.exp(with_entries(top, np.array([11, 11]), 100).values[:, -1]),
+    ):
+        assert logs(twice) == pytest.approx(logs(once))

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from server_habits import FAULTS, HABITS, SCORES, Pair, by_hand, filled_up, fills_prompts_up, plain, planted
+from server_habits import (
+    FAULTS,
+    HABITS,
+    SCORES,
+    Pair,
+    by_hand,
+    drawn,
+    filled_up,
+    fills_prompts_up,
+    plain,
+    planted,
+)
+from worlds import FLAT, PEAKED, SURE, Shape
 
 from parity.comparator import Comparison
 from parity.records import Kind, TopLogprobs, Verdict
@@ -154,6 +166,45 @@ def test_a_habit_of_either_script_is_no_fault_without_a_tokenizer(name: str, sid
     result = by_hand(made).asked(with_text_check=False)
     assert not result.corrupt
     assert result.verdict is not Verdict.DIVERGED
+
+
+@pytest.mark.parametrize("name", sorted(HABITS))
+def test_a_habit_is_no_fault_where_tokens_are_drawn(name: str) -> None:
+    """No completion of one arm is the other's, so that none shows what the arms write alike."""
+    made = HABITS[name](drawn(FLAT, 6))
+    for pair in (made, by_hand(made)) if name not in NEEDS_A_SERVER else (made,):
+        result = pair.asked()
+        assert not result.corrupt
+        assert result.verdict is not Verdict.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed", "of_candidate", "of_baseline"),
+    [
+        (PEAKED, 5, (), ()),  # one token throughout, which lists name twice
+        (PEAKED, 5, ("says_9999_for_what_it_does_not_list",), ()),
+        (FLAT, 6, ("counts_the_eos_in_its_usage", "gives_no_logprobs"), ()),
+        (FLAT, 7, ("says_stop_always", "text_and_no_ids"), ()),
+        (SURE, 6, ("says_stop_always", "text_and_no_ids"), ("text_and_no_ids",)),
+        (FLAT, 7, (), ("drops_the_eos_but_its_logprobs", "gives_no_reason_and_says_so")),
+    ],
+)
+def test_habits_are_no_fault_where_tokens_are_drawn(
+    shape: Shape, seed: int, of_candidate: tuple[str, ...], of_baseline: tuple[str, ...]
+) -> None:
+    made = drawn(shape, seed)
+    for name in of_candidate:
+        made = HABITS[name](made)
+    made = turned(made)
+    for name in of_baseline:
+        made = HABITS[name](made)
+    made = turned(made)
+    by_scripts = (made, by_hand(made)) if not {*of_candidate, *of_baseline} & NEEDS_A_SERVER else (made,)
+    for pair in by_scripts:
+        for with_text_check in (True, False):
+            result = pair.asked(with_text_check=with_text_check)
+            assert not result.corrupt
+            assert result.verdict is not Verdict.DIVERGED
 
 
 TOGETHER = [
