@@ -99,11 +99,14 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
     alike = (0, 0)
     pairs = sum(len(group) * (len(group) - 1) / 2 for group in groups.values())
     allowed = math.log(COPIES_BY_CHANCE / max(1.0, pairs))
-    for group in groups.values():
+    theirs = _groups(baseline)
+    for name, group in groups.items():
         for copies in _copies_of(group):
             first, *others = copies
             length = len(first.token_ids)
             likelihood = _log_likelihood(first, inputs, reference)
+            if likelihood is None and _copies_of(theirs.get(name, [])):
+                continue  # what was asked may leave no choice
             if likelihood is not None:
                 if likelihood > allowed:
                     continue
@@ -111,8 +114,8 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
                 continue
             else:
                 if by_chance is None:
-                    by_chance = _copies_by_chance(_groups(baseline), groups)
-                    alike = _most_alike(_groups(baseline), groups)
+                    by_chance = _copies_by_chance(theirs, groups)
+                    alike = _most_alike(theirs, groups)
                 if by_chance >= alpha and not _stands_out(length, pairs, *alike):
                     continue
             for other in others:
@@ -208,7 +211,8 @@ def _copies_by_chance(
 
 
 def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference) -> float | None:
-    """An upper bound on the log of the chance to draw this completion (nats); None where nothing says it.
+    """An upper bound on the log of the chance to draw this completion (nats); None where nothing says it: penalties,
+    biases and forbidden tokens leave another distribution than lists show.
 
     Tokens that are not listed make the listed ones less likely, so leaving them out bounds from above; tokens
     without an entry count as certain.
@@ -217,7 +221,7 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     top = reference.score(arm.header.arm, completion)
     if top is None:
         top = completion.lists
-    if top is None or len(top) != len(completion.token_ids):
+    if not reference.shaping(completion).none or top is None or len(top) != len(completion.token_ids):
         return None
     sampling = arm.sampling_of(completion)
     values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0)) / inputs.temperature_of(completion)

@@ -103,11 +103,13 @@ def tail_logs(
     """(`surprisal.tail_logs` under the request's penalties, nats of slack for each token). Where the lists do not show
     exactly what a penalty leaves of them, the slack allows for it: on the likely tokens it makes others likelier by as
     much."""
+    temperature = max(temperature, surprisal.COLDEST)
+    slack = surprisal.slack_at(temperature)
     penalised = reference.shaping(one).penalised(one)
     if penalised is None or surprisal.shows_penalties(top, penalised):
-        return surprisal.tail_logs(top, one.token_ids, temperature, vocab_size, penalised), surprisal.SLACK
+        return surprisal.tail_logs(top, one.token_ids, temperature, vocab_size, penalised), slack
     logs = surprisal.tail_logs(top, one.token_ids, temperature, vocab_size)
-    return logs, surprisal.SLACK + PENALTY_REACH / temperature
+    return logs, slack + PENALTY_REACH / temperature
 
 
 def false_lists(b: Completion) -> Event | None:

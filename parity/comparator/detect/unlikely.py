@@ -69,7 +69,8 @@ def _odd(b: Completion, top: TopLogprobs, draws: Draws) -> tuple[list[surprisal.
     chances = logs
     if draws.reference.shaping(b).none:
         cut = Cut.of(draws.candidate.sampling_of(b))
-        chances = np.fmin(logs, copies.chance_logs(top, b.token_ids, draws.temperature_of(b), cut))
+        temperature = max(draws.temperature_of(b), surprisal.COLDEST)
+        chances = np.fmin(logs, copies.chance_logs(top, b.token_ids, temperature, cut))
     return (
         surprisal.find_unlikely(logs, draws.windows, draws.alpha, slack),
         copies.find_copy(b.token_ids, chances, draws.candidate.tokens.total, draws.alpha, slack),

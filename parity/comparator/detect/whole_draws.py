@@ -25,6 +25,10 @@ from parity.records import Capture, Completion, Key, TopLogprobs
 WIDEST = 20
 """Listed tokens that are looked at where penalties, biases or bans decided as well."""
 
+HOT: Final = 1.5
+"""Temperature above which tokens that are not listed are left out: their part is most of it, and known within wide
+bounds. At 3, 8 of 32 clean runs of 32 completions seemed off by it, up to 2 none."""
+
 ONES: Final = np.ones(len(NAMES))
 
 Listed = Sequence[tuple[Completion, TopLogprobs]]
@@ -183,6 +187,8 @@ def _sums(grouped: Outcomes, decided: Callable[[float, Cut], bool]) -> tuple[dic
     at_places = AtPlaces.none()
     for (temperature, cut), many in grouped.items():
         some = [one for one in many if len(one.draws) and one.draws.logs.shape[1] >= 2]
+        if temperature > HOT and cut == Cut():
+            some = [one for one in map(_listed_alone, some) if len(one.draws)]
         if some and decided(temperature, cut):
             draws, places = [one.draws for one in some], [one.places for one in some]
             sums, at = sums_of(draws, places, temperature, cut)

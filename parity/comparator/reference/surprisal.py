@@ -11,13 +11,20 @@ from msgspec import Struct
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.reference.temperature import logs_listed
 from parity.comparator.statistics import FloatArray, gamma_tail
-from parity.records import TokenIds, TopLogprobs
+from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Lengths of the stretches looked at, in tokens."""
 
 SLACK = 0.1
 """Nats by which another backend may see a token as less likely without a fault; taken off each token."""
+
+COLD = 0.2
+"""Temperature below which noise of the logits decides: a token that rounding puts first may have e**-10 for its chance
+at 0.02."""
+
+COLDEST = 0.01
+"""The least that engines divide by: vLLM takes a lower one for this."""
 
 ORDINARY = 3.0
 """Nats of surprisal that one drawn token in twenty has."""
@@ -90,6 +97,11 @@ def tail_logs(
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
     result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)
     return result
+
+
+def slack_at(temperature: float) -> float:
+    """SLACK, and at low temperatures what the tolerance of greedy decoding is there."""
+    return SLACK + DEFAULT_TOLERANCE * max(0.0, 1.0 / temperature - 1.0 / COLD)
 
 
 def shows_penalties(top: TopLogprobs, penalised: Penalised) -> bool:
