@@ -126,25 +126,23 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
 
 
 def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
-    """An arm that has one name for every end: "stop" at the last token allowed, without a stop token, is "length", and
-    "length" at an earlier stop token is "stop". An engine that parity itself ran says what it means. The arm's outputs
-    are without their prompts."""
+    """An arm that has one name for both ends, but perhaps for that of its context: "stop" at the last token allowed,
+    without a stop token, is "length", and "length" at an earlier stop token is "stop". An engine that parity itself
+    ran says what it means. The arm's outputs are without their prompts."""
     if text_alone(arm.header) or not by_others(arm.header):
         return arm, Remarks()
     ends = list(terminators(arm.header))
     if "stop" not in arm.finish_reasons and not len(arm.tokens.places_of(ends)):
         return arm, Remarks()
     for only, meant, said in (("stop", "length", NEVER_LENGTH), ("length", "stop", NEVER_STOP)):
-        if meant in arm.finish_reasons:
+        if meant in arm.finish_reasons and any(
+            one.finish_reason == meant and _ends(arm, one, meant, ends) for one in arm
+        ):
             continue
         others = {
             key: replace(one, finish_reason=meant)
             for key, one in arm.completions.items()
-            if one.finish_reason == only
-            and one.stop_reason is None
-            and (limit := limit_of(arm, one)) is not None
-            and (len(one.token_ids) == limit) == (meant == "length")
-            and bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
+            if one.finish_reason == only and one.stop_reason is None and _ends(arm, one, meant, ends)
         }
         if only == "stop":
             early = (one for one in arm if one.finish_reason == only and one.stop_reason is None)
@@ -153,6 +151,14 @@ def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
             return arm.but(others), Remarks(notes=(note,))
     return arm, Remarks()
+
+
+def _ends(arm: Capture, one: Completion, meant: str, ends: list[int]) -> bool:
+    """Do its tokens end as `meant` says: the last one allowed, and no stop token; or an earlier stop token?"""
+    limit = limit_of(arm, one)
+    if limit is None or (len(one.token_ids) == limit) != (meant == "length"):
+        return False
+    return bool(np.isin(one.token_ids[-1:], ends).any()) == (meant == "stop")
 
 
 NEVER_LENGTH: Final = message(
