@@ -248,15 +248,20 @@ def _without_begun_and_cut(both: Prompts) -> Prompts:
 
 
 def _without_cut(both: Prompts) -> Prompts:
-    """A server that keeps the last tokens of a prompt too long for it."""
+    """A server that keeps the last tokens of a prompt too long for it, after the first one or without."""
     if not served(both.candidate.header):
         return both
     size = int(both.candidate.prompts.sizes.max(initial=0))
-    pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if len(b) == size < len(a) and _ends_with(a, b)}
+    pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if len(b) == size < len(a) and _is_cut(a, b)}
     lost = {len(a) - len(b) for a, b in pairs.values()}
     if len(pairs) < FEW or len(lost) == 1:
         return both  # as many tokens less in each are another template
     return _left_out(both, pairs, _cut(both.candidate.header.arm, len(pairs), size))
+
+
+def _is_cut(a: TokenIds, b: TokenIds) -> bool:
+    """Is it the end of the other, perhaps after the token that both begin with (a BOS)?"""
+    return _ends_with(a, b) or (len(b) > 1 and bool(a[0] == b[0]) and _ends_with(a, b[1:]))
 
 
 def _without_read_in_part(both: Prompts) -> Prompts:

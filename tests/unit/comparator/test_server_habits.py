@@ -305,6 +305,8 @@ def test_each_arm_with_a_habit_of_its_own_is_no_fault(of_candidate: str, of_base
         ("drops_the_eos", "names_the_eos_in_words"),
         ("begins_the_prompt_with_bos", "cuts_prompts_from_the_left"),
         ("cuts_prompts_from_the_left", "begins_the_prompt_with_bos"),
+        ("cuts_prompts_and_begins_them_with_bos", "begins_the_prompt_with_bos"),
+        ("begins_the_prompt_with_bos", "cuts_prompts_and_begins_them_with_bos"),
         ("echoes_tokens", "shows_special_tokens"),
         ("shows_special_tokens", "echoes_tokens"),
         ("echoes_text", "shows_special_tokens"),
