@@ -63,7 +63,7 @@ def _begins_late(one: Completion) -> bool:
     assert one.logprobs is not None
     tokens, ids = one.token_ids, one.logprobs.ids[: len(one.token_ids)]
     here, after = ((ids[: len(some)] == some[: len(ids), None]).any(axis=1) for some in (tokens, tokens[1:]))
-    return len(after) > 0 and bool(after.mean() > here.mean())
+    return bool(after.mean() > here.mean()) if len(after) else not here.any()
 
 
 _AMOUNTS = (

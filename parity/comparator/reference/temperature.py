@@ -104,7 +104,7 @@ class Bet(Struct, frozen=True):
 def listed_width(lists: Sequence[TopLogprobs]) -> int:
     """How many of the best tokens every list of a run names, besides the chosen one: fewer in one position of 100 at
     most."""
-    counts = [np.asarray(_usable(top).sum(axis=1)) for top in lists if top.ids.shape[1]]
+    counts = [np.asarray(_usable(top).sum(axis=1)) for top in lists if top.ids.size]
     return int(np.quantile(np.concatenate(counts), 0.01, method="lower")) if counts else 0
 
 

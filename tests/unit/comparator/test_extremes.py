@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from worlds import BASE, FLAT, PEAKED, Shape, Truth, World, speculating
 from worlds.seen_as import VIEWS
@@ -13,7 +14,8 @@ from worlds.trials import Trial, judge
 from worlds.world import WORDS
 
 from parity.comparator import CompareOptions
-from parity.records import Verdict
+from parity.comparator.reference.temperature import listed_width
+from parity.records import TopLogprobs, Verdict
 
 FORCED: tuple[Mapping[str, Any], ...] = (
     {"temperature": 1.0, "logit_bias": {"7": 100.0}},
@@ -47,3 +49,7 @@ def test_nobody_is_accused(
         result = judge(VIEWS[view](one)).result
         assert not result.corrupt
         assert result.verdict is not Verdict.DIVERGED
+
+
+def test_lists_of_no_token_are_no_lists() -> None:
+    assert listed_width([TopLogprobs(np.empty((0, 5), dtype=np.int64), np.empty((0, 5)))]) == 0

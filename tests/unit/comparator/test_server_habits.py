@@ -185,6 +185,7 @@ def test_a_habit_is_no_fault_where_tokens_are_drawn(name: str) -> None:
         (PEAKED, 5, ("says_9999_for_what_it_does_not_list",), ()),
         (FLAT, 6, ("counts_the_eos_in_its_usage", "gives_no_logprobs"), ()),
         (FLAT, 5, ("says_stop_always", "ends_at_its_context"), ()),
+        (PEAKED, 7, ("drops_the_eos_but_its_logprobs", "gives_logprobs_but_for_the_first_token"), ()),
         (FLAT, 7, ("says_stop_always", "text_and_no_ids"), ()),
         (SURE, 6, ("says_stop_always", "text_and_no_ids"), ("text_and_no_ids",)),
         (FLAT, 7, (), ("drops_the_eos_but_its_logprobs", "gives_no_reason_and_says_so")),
