@@ -59,7 +59,7 @@ def judge_sampled(
     draws = draws_of(inputs, reference, options, requested)
     shown = _shown(inputs, draws, pairs)
     notes: tuple[Message, ...] = ()
-    if (times := times_of_own_lists(draws, shown.sums, inputs.temperature)) is not None:
+    if (times := times_of_own_lists(draws, shown.outcomes, shown.sums)) is not None:
         draws = replace(draws, lists_show_draws=False)
         shown, notes = _shown(inputs, draws, pairs), (_not_drawn_from(draws.candidate, times),)
     foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))

@@ -140,21 +140,48 @@ MEDIANS: Final = 3.0
 nothing is accused then. Faults of fewer than a third of the completions move it by less."""
 
 
-def times_of_own_lists(draws: Draws, sums: ArmsDraws, temperature: float) -> float | None:
-    """So many times the temperature asked for (`temperature`) is what most of the candidate's completions look like by
-    its own lists, where nobody says of which kind these are. None: as asked, or judged by something else."""
+FITS: Final = 5.0
+"""Standard errors by which no number may be off once another temperature explains the likelihood."""
+
+
+def times_of_own_lists(draws: Draws, outcomes: AllOutcomes, sums: ArmsDraws) -> float | None:
+    """So many times the temperature asked for is what the candidate's completions look like by its own lists, where
+    nobody says of which kind these are, and that explains them. None: as asked, or off in another way, or judged by
+    something else."""
     header, at = draws.candidate.header, NAMES.index("likely")
     if not by_others(header) or header.engine.get("logprobs_mode") is not None:
         return None
     own = [one for key, one in sums.candidate.items() if key not in draws.scored and one.variances[at] > 0]
-    if len(own) < FEW_ROWS:
+    middle = float(np.median([one.sums[at] / np.sqrt(one.variances[at]) for one in own])) if own else 0.0
+    if len(own) < FEW_ROWS or abs(middle) * np.sqrt(len(own)) < MEDIANS * np.sqrt(np.pi / 2):
         return None
-    middle = float(np.median([one.sums[at] / np.sqrt(one.variances[at]) for one in own]))
-    if abs(middle) * np.sqrt(len(own)) < MEDIANS * np.sqrt(np.pi / 2):
-        return None
-    whole = DrawSums.of_all(own)
-    spread = float(whole.variances[at]) / whole.tokens
-    return times_of(float(whole.sums[at]) / whole.tokens, spread, temperature)
+    listed = [
+        (temperature, [_listed_alone(one) for one in many if one.key in sums.candidate and one.key not in draws.scored])
+        for (temperature, cut), many in outcomes.plain[1].items()
+        if cut == Cut()
+    ]
+    times = 1.0
+    for _ in range(FITTED):
+        rows = [
+            made
+            for temperature, many in listed
+            for made in sums_of([o.draws for o in many], [o.places for o in many], temperature * times, Cut())[0]
+            if made.variances[at] > 0
+        ]
+        if len(rows) < FEW_ROWS:
+            return None
+        whole = DrawSums.of_all(rows)
+        off = whole.sums / np.sqrt(np.maximum(whole.variances, 1e-9))
+        if abs(off[at]) < 0.5:
+            break
+        times *= times_of(float(whole.sums[at]) / whole.tokens, float(whole.variances[at]) / whole.tokens, 1.0)
+    spread = float(np.mean([one.sums[at] ** 2 / one.variances[at] for one in rows]))
+    is_one = bool((np.abs(off) < FITS).all()) and spread < 1.0 + FITS * np.sqrt(2.0 / len(rows))
+    return times if is_one else None
+
+
+FITTED: Final = 12
+"""Steps in which the temperature is looked for."""
 
 
 def with_rows(
