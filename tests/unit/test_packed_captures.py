@@ -23,7 +23,8 @@ from parity.capture.rows import Packed
 from parity.capture.spill import Spill
 from parity.capture.streams import Column, Narrow, Wide
 from parity.comparator import compare
-from parity.records import Capture, Completion, Key, RaggedTokens, first_asked
+from parity.comparator.inputs.own_lists import as_natural_logs
+from parity.records import Capture, Completion, Key, RaggedTokens, TopLogprobs, first_asked
 from tests.unit.test_capture_beside import arm_of, arms, said_by, written
 
 
@@ -244,3 +245,20 @@ def test_keys_are_numbered_by_request() -> None:
     assert keys.repeated() is None
     assert [keys.row(key) for key in keys] == [0, 1, 2, 3]
     assert list(keys[1:3]) == [Key("a", 0, 0), Key("b", 0, 1)]
+
+
+def test_numbers_that_are_no_logprobs_are_seen_in_a_column_too(tmp_path: Path) -> None:
+    """-9999, which OpenAI gives for a token that is not among the likeliest."""
+    rng = np.random.default_rng(0)
+    for name, values in (("said", rng.uniform(-3, 0, (20, 9))), ("unsaid", rng.choice([-0.5, -9999.0], (20, 9)))):
+        made = [
+            replace(one, logprobs=TopLogprobs(one.token_ids[:, None], value[:, None].round(4)))
+            for one, value in zip(arm_of(20), values, strict=True)
+        ]
+        path = written(tmp_path / f"{name}.jsonl", "a/base", made)
+        with packed():
+            columns = read_capture(path)
+        assert isinstance(columns.completions, Packed)
+        assert columns.completions.has_own.all()
+        left = [as_natural_logs(one, one, {})[0].has_logprobs for one in (read_capture(path), columns)]
+        assert left == [name == "said"] * 2

@@ -19,7 +19,7 @@ from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Number
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, joined, message
-from parity.records import Capture, Completion, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
+from parity.records import Capture, Completion, Lazy, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -321,7 +321,7 @@ def _unsaid(arm: Capture) -> tuple[Capture, Remarks]:
         return arm, Remarks()
     # A generator costs a call for each.
     some = [one for one in arm.with_logprobs() if one.logprobs is not None and UNSAID in one.logprobs.values]
-    if not any(map(_leaves_unsaid, some)):
+    if not (any(map(_leaves_unsaid, some)) or _column_leaves_unsaid(arm)):
         return arm, Remarks()
     what = message(
         "inputs.unsaid", "it gives -9999 for chosen tokens that are not among the likeliest: its logprobs are left out"
@@ -335,6 +335,19 @@ def _leaves_unsaid(one: Completion) -> bool:
         return False
     size = min(len(top), len(one.token_ids))
     return bool(((top.ids[:size] == one.token_ids[:size, None]) & (top.values[:size] == UNSAID)).any())
+
+
+def _column_leaves_unsaid(arm: Capture) -> bool:
+    """The same of completions whose logprobs are a column, of chosen tokens alone."""
+    if not isinstance(arm.completions, Lazy):
+        return False
+    rows = np.flatnonzero(arm.completions.has_own)
+    parts = (rows[begin : begin + _AT_ONCE] for begin in range(0, len(rows), _AT_ONCE))
+    return any(UNSAID in arm.completions.own_logprobs(part) for part in parts)
+
+
+_AT_ONCE = 4096
+"""Completions of which logprobs are looked at together."""
 
 
 def _without_lists(arm: Capture) -> Capture:
