@@ -117,11 +117,15 @@ _AMOUNTS = (
 def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
     if not by_others(arm.header) or not arm.has_logprobs:
         return arm, Remarks()
-    # Those in a column have as many as tokens.
-    odd = [pair for pair in _counted(arm.with_logprobs()) if pair[1] != len(pair[0].token_ids)]
+    # Those in a column have as many as tokens. Of the others only the odd ones are kept.
+    odd = [
+        (one, size)
+        for one in arm.with_logprobs()
+        if one.logprobs is not None and (size := len(one.logprobs)) != len(one.token_ids) > 1
+    ]
     if len(odd) < 2:
         return arm, Remarks()
-    looked = list(_counted(arm))
+    looked = _counted(arm)
     for amount in _AMOUNTS:
         holding = [amount.holds(*pair) for pair in looked]
         if sum(holding) >= LIKE_IT * len(looked) and any(amount.holds(*pair) for pair in odd):
@@ -134,9 +138,9 @@ def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
     return arm, Remarks()
 
 
-def _counted(some: Iterable[Completion]) -> Iterator[tuple[Completion, int]]:
+def _counted(some: Iterable[Completion]) -> list[tuple[Completion, int]]:
     """Those that say something of a habit, and how many lists they have."""
-    return ((one, len(one.logprobs)) for one in some if one.logprobs is not None and len(one.token_ids) > 1)
+    return [(one, len(one.logprobs)) for one in some if one.logprobs is not None and len(one.token_ids) > 1]
 
 
 def _habit(arm: Capture, what: Message) -> Remarks:
