@@ -239,7 +239,9 @@ class Capture:
         return map(attrgetter(field), self)
 
     def but(self, changed: Mapping[Key, Completion]) -> Capture:
-        """The capture with these in place of its completions of the same keys."""
+        """The capture with these in place of its completions of the same keys; itself, with its columns, without any."""
+        if not changed:
+            return self
         if isinstance(self.completions, Lazy):
             return replace(self, completions=self.completions.but(changed))
         return replace(self, completions={**self.completions, **changed})

@@ -113,3 +113,8 @@ def test_equal_arms_keep_one_column() -> None:
     other.share_columns(baseline)
     assert other.tokens.flat.tolist() == np.concatenate([one.token_ids for one in other]).tolist()
     assert other.prompts is baseline.prompts
+
+
+def test_a_capture_without_changes_keeps_its_columns() -> None:
+    _, candidate = captures(3, logprobs=False)
+    assert candidate.but({}) is candidate
