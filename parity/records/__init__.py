@@ -239,7 +239,7 @@ class Capture:
         return map(attrgetter(field), self)
 
     def but(self, changed: Mapping[Key, Completion]) -> Capture:
-        """The capture with these in place of its completions of the same keys; itself, with its columns, without any."""
+        """The capture with these in place of its completions of the same keys; without any itself, with its columns."""
         if not changed:
             return self
         if isinstance(self.completions, Lazy):

@@ -145,7 +145,7 @@ def _without_dropped_eos(
     ends = terminators(baseline.header) | terminators(candidate.header)
     if not ends:
         return None
-    kept = [_keeps(arm, ends) for arm in (baseline, candidate)]
+    kept = [keeps_ends(arm, ends) for arm in (baseline, candidate)]
     if kept not in ([True, False], [False, True]):
         return None
     keeper, other = (baseline, candidate) if kept[0] else (candidate, baseline)
@@ -174,9 +174,9 @@ def _drops_eos(baseline: Capture, candidate: Capture, *, shown: bool) -> bool:
     differ in nothing else. Where none does, an arm that parity did not run leaves it out if it never gave it: drawn
     completions have no equals."""
     ends = terminators(baseline.header) | terminators(candidate.header)
-    if shown or _keeps(candidate, ends) is not False:
-        return shown and not _keeps(candidate, ends)
-    if not by_others(candidate.header) or _keeps(baseline, ends) is False:
+    if shown or keeps_ends(candidate, ends) is not False:
+        return shown and not keeps_ends(candidate, ends)
+    if not by_others(candidate.header) or keeps_ends(baseline, ends) is False:
         return False
     is_random = temperature_in(candidate.header.sampling) or highest_own_temperature(candidate)
     return sum(_stopped(one, candidate) for one in candidate) >= (1 if is_random else FEW_ENDS)
@@ -240,7 +240,7 @@ def _stopped(one: Completion, arm: Capture) -> bool:
     return one.finish_reason == reason and not isinstance(one.stop_reason, str)
 
 
-def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
+def keeps_ends(arm: Capture, ends: frozenset[int]) -> bool | None:
     """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
     has_stopped = False
     for one in arm if {"stop", None} & arm.finish_reasons else ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace as replaced
 from typing import Final
 
 from msgspec import Struct
@@ -14,17 +15,20 @@ from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts,
 from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
+from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.conventions import keeps_ends
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.inputs.servers import text_alone
+from parity.comparator.inputs.servers import by_others, text_alone
 from parity.comparator.population import mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
 from parity.comparator.stats import Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Key, Kind
+from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds
 from parity.records.evidence import RunEvidence
 
 PROVEN: Final = 30.0
@@ -67,11 +71,12 @@ def tested(
     ]
     baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
+    ends = _ends_of_one_arm(inputs)
 
     def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
         scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
         return [
-            mean_surprisal(tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
+            mean_surprisal(tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size))
             for one, top in scored
             if top is not None
         ]
@@ -87,10 +92,10 @@ def tested(
     )
     mixed = None if judged.odds is None else mixtures.test_mixtures(judged.odds, rounding)
     tests = sampled.run_tests(
-        baseline,
-        candidate,
-        {key: gaps for key, (gaps, _) in references.baseline.items() if _counts(key, inputs.baseline, left_out)},
-        {key: gaps for key, gaps in judged.gaps.items() if _counts(key, inputs.candidate, left_out)},
+        [replaced(one, token_ids=_said(one, ends)) for one in baseline] if ends else baseline,
+        [replaced(one, token_ids=_said(one, ends)) for one in candidate] if ends else candidate,
+        _views(inputs.baseline, {key: gaps for key, (gaps, _) in references.baseline.items()}, left_out, ends),
+        _views(inputs.candidate, judged.gaps, left_out, ends),
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
         places=judged.places,
         accepted=accepted,
@@ -143,8 +148,28 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 
-def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:
-    return key in arm.completions and key not in left_out
+def _ends_of_one_arm(inputs: Inputs) -> frozenset[int]:
+    """Tokens that completions stop at, which one arm gives and the other never, as scripts and servers have it: what
+    the arms say is compared without them."""
+    arms = inputs.baseline, inputs.candidate
+    ends = terminators(arms[0].header) | terminators(arms[1].header)
+    kept = [keeps_ends(arm, ends) for arm in arms]
+    drops = (by_others(arm.header) and one is False for arm, one in zip(arms, kept, strict=True))
+    return ends if True in kept and any(drops) else frozenset()
+
+
+def _said(one: Completion, ends: frozenset[int]) -> TokenIds:
+    """Its tokens, without one of `ends` at the end."""
+    tokens = one.token_ids
+    return tokens[:-1] if ends and len(tokens) and int(tokens[-1]) in ends else tokens
+
+
+def _views(
+    arm: Capture, gaps: Mapping[Key, TokenGaps], left_out: Collection[Key], ends: frozenset[int]
+) -> dict[Key, TokenGaps]:
+    """Those of the completions that count, of the tokens that are `_said`."""
+    known = {key: one for key, one in gaps.items() if key in arm.completions and key not in left_out}
+    return {key: one.first(len(_said(arm.completions[key], ends))) for key, one in known.items()} if ends else known
 
 
 def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:

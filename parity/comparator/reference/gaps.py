@@ -71,6 +71,19 @@ class TokenGaps(Struct, frozen=True):
         """Positions that are supported by what is known of the penalties, and might not be if more were known."""
         return np.asarray((self.gap <= tolerance) & (self.most > tolerance) & np.isfinite(self.most))
 
+    def first(self, size: int) -> TokenGaps:
+        """Of the first `size` tokens."""
+        some = slice(size)
+        return TokenGaps(
+            self.gap[some],
+            self.bounded[some],
+            self.best_id[some],
+            self.best[some],
+            self.chosen[some],
+            self.most[some],
+            None if self.wanted is None else self.wanted[some],
+        )
+
     def at(self, position: int) -> Numbers:
         """The numbers of one position, for evidence."""
         return Numbers(

@@ -7,21 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from server_habits import (
+    EOS,
     FAULTS,
     HABITS,
     SCORES,
     Pair,
     by_hand,
     drawn,
+    each,
     filled_up,
     fills_prompts_up,
     plain,
     planted,
+    served,
 )
 from worlds import FLAT, PEAKED, SURE, Shape
 
-from parity.comparator import Comparison
-from parity.records import Kind, TopLogprobs, Verdict
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.records import Capture, Key, Kind, TopLogprobs, Verdict
 
 SAID = {
     "strips_leading_blanks": "text.habit_left",
@@ -491,3 +494,33 @@ def test_a_misspelt_arm_is_named_with_its_neighbour() -> None:
 
 def test_the_pair_itself_is_clean() -> None:
     assert plain().asked().verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_drawn_answers_of_about_one_length_may_lack_their_end(side: int) -> None:
+    """A server leaves out the token that it stops at: all of its answers are a token shorter."""
+    rng = np.random.default_rng(0)
+    pair = drawn(PEAKED, 3)
+    key = next(iter(pair.baseline.completions))
+
+    def answers(arm: Capture) -> Capture:
+        made = {}
+        for number in range(400):
+            tokens = np.append(rng.integers(300, 900, int(rng.normal(20, 1.5))), EOS)
+            one = replace(arm.completions[key], key=Key(f"p{number}", 0, 0), token_ids=tokens, logprobs=None)
+            made[one.key] = replace(one, finish_reason="stop", stop_reason=None)
+        return replace(arm, completions=made)
+
+    def without_end(arm: Capture) -> Capture:
+        return served(each(arm, lambda one: replace(one, token_ids=one.token_ids[:-1])))
+
+    keeps = [answers(arm) for arm in (pair.baseline, pair.candidate)]
+    arms = [without_end(arm) if number == side else arm for number, arm in enumerate(keeps)]
+    found = compare(*arms, {}, CompareOptions())
+    assert found.stats.sampling is not None
+    assert found.stats.sampling.adjusted["length"] > 0.001
+    assert not found.corrupt
+    shorter = each(arms[1], lambda one: replace(one, token_ids=one.token_ids[2:]))
+    found = compare(arms[0], shorter, {}, CompareOptions())
+    assert found.stats.sampling is not None
+    assert found.stats.sampling.failed == ("length",)
