@@ -43,6 +43,8 @@ class SameHabits(Struct, frozen=True):
     """What was left out or taken as equal."""
     candidate_drops_eos: bool
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
+    ends_of_one_arm: frozenset[int]
+    """Tokens that completions stop at, which one arm gives and the other never; empty where both do as the other."""
 
 
 def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHabits:
@@ -51,6 +53,7 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHa
     baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
     known = _without_dropped_eos(baseline, candidate, merged)
     drops = _drops_eos(baseline, candidate, shown=known is not None)
+    ends = _ends_of_one_arm((baseline, candidate))
     if known is not None:
         baseline, candidate, merged, count = known
         notes += (
@@ -76,7 +79,7 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHa
             ),
         )
     baseline, candidate, possible = without_banned(baseline, candidate, merged)
-    return SameHabits(baseline, candidate, possible, notes, drops)
+    return SameHabits(baseline, candidate, possible, notes, drops, ends)
 
 
 # ------------------------------------------------------------------ logprobs of another kind
@@ -145,7 +148,7 @@ def _without_dropped_eos(
     ends = terminators(baseline.header) | terminators(candidate.header)
     if not ends:
         return None
-    kept = [keeps_ends(arm, ends) for arm in (baseline, candidate)]
+    kept = [_keeps(arm, ends) for arm in (baseline, candidate)]
     if kept not in ([True, False], [False, True]):
         return None
     keeper, other = (baseline, candidate) if kept[0] else (candidate, baseline)
@@ -169,14 +172,24 @@ def _without_dropped_eos(
     return *pair, trimmed, len(shorter)
 
 
+def _ends_of_one_arm(arms: tuple[Capture, Capture]) -> frozenset[int]:
+    """As `SameHabits` has them; what parity ran itself has no such habit."""
+    if not any(by_others(arm.header) for arm in arms):
+        return frozenset()
+    ends = terminators(arms[0].header) | terminators(arms[1].header)
+    kept = [_keeps(arm, ends) for arm in arms]
+    drops = (by_others(arm.header) and one is False for arm, one in zip(arms, kept, strict=True))
+    return ends if True in kept and any(drops) else frozenset()
+
+
 def _drops_eos(baseline: Capture, candidate: Capture, *, shown: bool) -> bool:
     """Does the candidate leave out the token that it stopped at, where the baseline keeps it? `shown`: by pairs that
     differ in nothing else. Where none does, an arm that parity did not run leaves it out if it never gave it: drawn
     completions have no equals."""
     ends = terminators(baseline.header) | terminators(candidate.header)
-    if shown or keeps_ends(candidate, ends) is not False:
-        return shown and not keeps_ends(candidate, ends)
-    if not by_others(candidate.header) or keeps_ends(baseline, ends) is False:
+    if shown or _keeps(candidate, ends) is not False:
+        return shown and not _keeps(candidate, ends)
+    if not by_others(candidate.header) or _keeps(baseline, ends) is False:
         return False
     is_random = temperature_in(candidate.header.sampling) or highest_own_temperature(candidate)
     return sum(_stopped(one, candidate) for one in candidate) >= (1 if is_random else FEW_ENDS)
@@ -240,7 +253,7 @@ def _stopped(one: Completion, arm: Capture) -> bool:
     return one.finish_reason == reason and not isinstance(one.stop_reason, str)
 
 
-def keeps_ends(arm: Capture, ends: frozenset[int]) -> bool | None:
+def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
     """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
     has_stopped = False
     for one in arm if {"stop", None} & arm.finish_reasons else ():

@@ -46,6 +46,8 @@ class Inputs(Struct, frozen=True):
     """All there are: those of the captures among them."""
     candidate_drops_eos: bool
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
+    ends_of_one_arm: frozenset[int]
+    """As in `conventions.SameHabits`: what the arms say as a whole is compared without them."""
     temperature: float
     """The run's, or the highest of a request's own where the run's is 0; 0 is greedy decoding."""
     questions: Questions
@@ -151,6 +153,7 @@ def normalise(
         candidate=candidate,
         scores=known,
         candidate_drops_eos=same.candidate_drops_eos,
+        ends_of_one_arm=same.ends_of_one_arm,
         temperature=next(
             (found for arm in (candidate, baseline) if (found := temperature_in(arm.header.sampling))),
             highest_own_temperature(baseline, candidate),

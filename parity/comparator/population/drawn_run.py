@@ -15,10 +15,8 @@ from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts,
 from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
-from parity.comparator.inputs.bans import terminators
-from parity.comparator.inputs.conventions import keeps_ends
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.inputs.servers import by_others, text_alone
+from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.reference.gaps import TokenGaps
@@ -71,7 +69,7 @@ def tested(
     ]
     baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
-    ends = _ends_of_one_arm(inputs)
+    ends = inputs.ends_of_one_arm
 
     def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
         scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
@@ -146,16 +144,6 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     )
     evidence = RunEvidence(why=why, test="same_numbers", p_value=p_value)
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
-
-
-def _ends_of_one_arm(inputs: Inputs) -> frozenset[int]:
-    """Tokens that completions stop at, which one arm gives and the other never, as scripts and servers have it: what
-    the arms say is compared without them."""
-    arms = inputs.baseline, inputs.candidate
-    ends = terminators(arms[0].header) | terminators(arms[1].header)
-    kept = [keeps_ends(arm, ends) for arm in arms]
-    drops = (by_others(arm.header) and one is False for arm, one in zip(arms, kept, strict=True))
-    return ends if True in kept and any(drops) else frozenset()
 
 
 def _said(one: Completion, ends: frozenset[int]) -> TokenIds:
