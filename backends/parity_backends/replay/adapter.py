@@ -53,7 +53,7 @@ class ReplayBackend(WithoutEngine):
 
     def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`capture` and `scores`, files or directories of shards, as absolute paths. Raises ParityError where there is
-        no such file, and where a shard of the capture is missing or another."""
+        no such file, and where one of the shards is missing or another."""
         check_settings(self.name, given, ("capture", "scores"))
         capture = given.get("capture")
         if not isinstance(capture, str) or not capture:
@@ -76,6 +76,8 @@ class ReplayBackend(WithoutEngine):
                 message("replay.no_scores", "there is no scores file {path}", path=str(scores)),
                 hint=message("replay.without_scores", "leave it out to do without scores"),
             )
+        else:
+            files_of(Path(str(scores)))
         return {"capture": str(path), "scores": None if scores is None else str(Path(scores).absolute())}
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from parity_backends.replay.worker.recording import Recording, scores_of
 from parity.capture.shards import INDEX
 from parity.capture.split import split
 from parity.cli.endpoints import EndpointOptions, own_arms
+from parity.errors import ParityError
 from parity.run import OwnSettings, load_backend
 
 DEMO = Path(str(files("parity") / "demo"))
@@ -64,6 +65,10 @@ def test_scores_may_be_shards_too(recordings: Path) -> None:
     assert isinstance(backend, OwnSettings)
     given = {"capture": str(folder / "base"), "scores": str(folder / "scores")}
     assert backend.arm_settings(given) == given
+    (folder / "scores" / "00002.jsonl").rename(recordings / "gone")
+    with pytest.raises(ParityError, match=r"lacks 00002\.jsonl"):
+        backend.arm_settings(given)
+    (recordings / "gone").rename(folder / "scores" / "00002.jsonl")
     assert scores_of(str(folder / "scores")) == scores_of(str(recordings / "scores.jsonl"))
     assert Recording(str(folder / "base")).counters == Recording(str(recordings / "base.jsonl")).counters
 
