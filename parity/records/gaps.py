@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class KeptGaps:
+class KeptGaps(Struct, frozen=True, eq=False):
     """The gap of each token of one scored completion: arrays of shape (T,), T its output tokens.
 
     The only place that computes a gap is `parity.comparator.reference.gaps`, with the request's own penalties and bans

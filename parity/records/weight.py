@@ -55,8 +55,11 @@ def weight_of(kind: Kind, severity: Severity | str, length: int | None, evidence
 
 
 def _gap(evidence: Evidence) -> float:
-    known = [gap for gap in (evidence.gap, evidence.largest_gap) if gap is not None and not math.isnan(gap)]
-    return min(max(known, default=0.0), WIDEST)
+    known = 0.0
+    for gap in (evidence.gap, evidence.largest_gap):
+        if gap is not None and gap > known:  # NaN is not
+            known = gap
+    return min(known, WIDEST)
 
 
 def _damage(length: int | None, evidence: Evidence) -> int:

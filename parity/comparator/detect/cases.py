@@ -134,6 +134,15 @@ class Case(Struct, frozen=True):
         """Tokens that the scores do not support, shape (T,); None without scores."""
         return self.gaps.unsupported(tolerance) if self.gaps is not None and self.from_scores else None
 
+    def rejected(self, start: int, stop: int, tolerance: float) -> list[int]:
+        """Tokens from `start` to before `stop` that what is known of them does not support."""
+        if self.decided is not None:  # looked for in all completions at once
+            return self.decided.rejected_in(start, stop)
+        if self.gaps is None:
+            return []
+        places: list[int] = (np.flatnonzero(self.gaps.gap[start:stop] > tolerance) + start).tolist()
+        return places
+
     def has(self, kind: Kind) -> bool:
         return any(event.kind is kind for event in self.events)
 

@@ -270,8 +270,9 @@ def nondeterminism(inputs: Inputs, corrupt: list[Finding]) -> list[Finding]:
 def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Completion]]:
     """The completions of each of these requests and samples, where there is more than one."""
     rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    names = {request for request, _ in wanted}
     for row, key in enumerate(capture.keys) if wanted else ():
-        if (key.request, key.sample) in wanted:
+        if key.request in names and (key.request, key.sample) in wanted:
             rounds[(key.request, key.sample)].append(capture.rows[row])
     return [same for same in rounds.values() if len(same) > 1]
 

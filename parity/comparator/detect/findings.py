@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -98,38 +97,26 @@ def _input_mismatch(arms: tuple[str, str], a: Completion, b: Completion, own: Se
 
 def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
     """The event's evidence with the tokens and gaps at its place."""
-    position, flip = event.position, case.flip
-    if case.is_identical or position >= len(case.b.token_ids):
+    position, flip, tokens = event.position, case.flip, case.b.token_ids
+    if case.is_identical or position >= len(tokens):
         return event.evidence
     more: dict[str, Any] = {}
     if event.evidence.candidate_token is None:
-        more["candidate_token"] = int(case.b.token_ids[position])
-    if flip is not None and position == flip and position < len(case.a.token_ids):
-        more["baseline_token"] = int(case.a.token_ids[position])
+        more["candidate_token"] = tokens.item(position)
+    if position == flip and position < len(theirs := case.a.token_ids):
+        more["baseline_token"] = theirs.item(position)
     if case.gaps is not None and math.isfinite(case.gaps.gap.item(position)):
-        more |= {
-            "numbers": case.gaps.at(position),
-            "tolerance": round(tolerance, 4),
-            "judged_by": _judged_by(case, position),
-        }
+        more["numbers"] = case.gaps.at(position)
+        more["tolerance"] = round(tolerance, 4)
+        more["judged_by"] = _judged_by(case, position)
         if event.kind is not Kind.NEAR_TIE:
-            over = _rejected(case, position, max(event.end, position + 1), tolerance)
+            over = case.rejected(position, max(event.end, position + 1), tolerance)
             if over:
                 more["unsupported_positions"] = tuple(over[:32])
                 more["largest_gap"] = round(min(1e9, max(map(case.gaps.gap.item, over))), 4)
     if flip is not None and flip < position:
         more["first_divergent_token"] = flip
     return replace(event.evidence, **more)
-
-
-def _rejected(case: Case, start: int, stop: int, tolerance: float) -> list[int]:
-    """Tokens from `start` to before `stop` that the reference does not support."""
-    if case.decided is not None:  # looked for in all completions at once
-        found = case.decided.rejected
-        return found[bisect_left(found, start) : bisect_left(found, stop)]
-    assert case.gaps is not None
-    places: list[int] = (np.flatnonzero(case.gaps.gap[start:stop] > tolerance) + start).tolist()
-    return places
 
 
 def _judged_by(case: Case, position: int) -> JudgedBy:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from msgspec.structs import replace
+
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged, judge_pairs
 from parity.comparator.detect.rules import requested
@@ -32,9 +34,10 @@ def judge(inputs: Inputs, references: References, pairs: Pairs, options: Compare
         return Donors(inputs.baseline, inputs.candidate, pairs, rejected)
 
     rules = requested(inputs, pairs)
-    judged = Judged(broken=rules.broken)
+    judged = Judged()
     if greedy.keys or not inputs.is_random:
-        judged += judge_pairs(setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules))
+        judged = judge_pairs(setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules))
+    judged = replace(judged, broken=rules.broken)
     if not inputs.is_random:
         return judged
     part = inputs.without(greedy.keys)

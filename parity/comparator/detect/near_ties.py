@@ -37,9 +37,9 @@ def of_ending(b: Completion, why: Message, gap: float) -> Event:
 
 def is_supported(case: Case, tolerance: float) -> bool | None:
     """Does the reference support the candidate's token where it takes another branch? None: nothing says so."""
-    if case.flip is None or case.flip >= len(case.b.token_ids) or case.gaps is None:
+    if case.flip is None or case.gaps is None or case.flip >= len(case.gaps.gap):
         return None
-    return case.gaps.supports(case.flip, tolerance)
+    return case.gaps.supports(case.flip, tolerance) if case.decided is None else case.decided.supports(case.flip)
 
 
 def _at_the_divergence(case: Case, setup: Setup) -> Case:
@@ -182,10 +182,10 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
     beyond: set[int] = set()
     for event in _first_hand(events, gaps, tolerance):
         part = event.places(len(gaps.gap))
-        over = part.start + np.flatnonzero(gaps.gap[part.start : part.stop] > tolerance)
-        if not len(over):
+        over = case.rejected(part.start, part.stop, tolerance)
+        if not over:
             return None
-        beyond.update(over.tolist())
+        beyond.update(over)
     places = sorted(beyond)
     if bool(np.isinf(gaps.most[places]).any()):
         return None

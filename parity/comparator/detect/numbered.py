@@ -18,17 +18,17 @@ class Numbered:
     def __init__(self, keys: Sequence[Key], more: Sequence[Key]) -> None:
         self._index = keys if isinstance(keys, Index) else None
         self._counted = 0 if self._index is None else len(self._index.firsts)
-        rest = [key.request for key in (chain(keys, more) if self._index is None else more)]
-        if self._index is not None:
-            rest = [name for name in rest if self._index.number(name) is None]
-        self._numbers = dict(zip(dict.fromkeys(rest), count(self._counted)))
+        self._of_keys = [key.request for key in keys] if self._index is None else []
+        self._of_more = [key.request for key in more]
+        index = self._index
+        others = self._of_more if index is None else (one for one in self._of_more if index.number(one) is None)
+        self._numbers = dict(zip(dict.fromkeys(chain(self._of_keys, others)), count(self._counted)))
         self._others = list(self._numbers)
-        self._keys, self._more = keys, more
 
     def of_streams(self) -> npt.NDArray[np.int32]:
         """Shape (keys + more,): the request of each."""
-        own = self._each(self._keys) if self._index is None else self._index.numbers
-        return np.concatenate([own, self._each(self._more)])
+        own = self._each(self._of_keys) if self._index is None else self._index.numbers
+        return np.concatenate([own, self._each(self._of_more)])
 
     def __len__(self) -> int:
         return self._counted + len(self._others)
@@ -45,6 +45,6 @@ class Numbered:
         key: Key = self._index[int(self._index.firsts[number])]
         return key.request
 
-    def _each(self, keys: Sequence[Key]) -> npt.NDArray[np.int32]:
+    def _each(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
         number = self._numbers.__getitem__ if self._index is None else self.number
-        return np.fromiter(map(number, [key.request for key in keys]), dtype=np.int32, count=len(keys))
+        return np.fromiter(map(number, names), dtype=np.int32, count=len(names))

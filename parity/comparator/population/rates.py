@@ -201,11 +201,13 @@ def _thinned(each: Iterable[FloatArray]) -> tuple[FloatArray, float]:
 def position_in_step(
     completions: Mapping[Key, Completion], gaps: Mapping[Key, TokenGaps], tolerance: float
 ) -> PositionInStep | None:
-    """Unsupported tokens by their place in the decode step, and after a rejected draft against elsewhere."""
+    """Unsupported tokens by their place in the decode step, and after a rejected draft against elsewhere. `gaps`: of
+    these completions, and maybe of others."""
     per_place: dict[int, list[int]] = {}
     counts = {True: [0, 0], False: [0, 0]}
     for key, view in gaps.items():
-        steps = places_of(completions[key])
+        one = completions.get(key)
+        steps = None if one is None else places_of(one)
         if steps is None:
             continue
         places, after_rejection = steps

@@ -99,11 +99,7 @@ def measure(
         loops=loops,
         noise_floor=noise_floor(part.baseline, greedy),
         drift=whole.drift,
-        position_in_step=rates.position_in_step(
-            part.candidate.completions,
-            {key: one for key, one in judged.gaps.items() if key in part.candidate.completions},
-            references.tolerance,
-        ),
+        position_in_step=rates.position_in_step(part.candidate.completions, judged.gaps, references.tolerance),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
         moved=moved(greedy, overlaid(gaps, judged.gaps), judged.limited) or UNSET,
     )

@@ -12,6 +12,7 @@ also bounds a token outside the top-k by the k-th.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -106,6 +107,18 @@ class Decided(Struct, frozen=True):
     """Tokens that the reference does not support."""
     unknown: list[int]
     """Tokens on which it has no say: nothing listed, or a bound that decides nothing."""
+
+    def supports(self, position: int) -> bool | None:
+        """As `TokenGaps.supports`."""
+        if self.rejected_in(position, position + 1):
+            return False
+        at = bisect_left(self.unknown, position)
+        return None if at < len(self.unknown) and self.unknown[at] == position else True
+
+    def rejected_in(self, start: int, stop: int) -> list[int]:
+        """Those from `start` to before `stop`."""
+        found = self.rejected
+        return found[bisect_left(found, start) : bisect_left(found, stop)] if found else found
 
 
 def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
@@ -208,16 +221,12 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
             )
             at = 0
             for row, (_, tokens) in zip(rows[batch], some, strict=True):
-                part = slice(at, at + len(tokens))
+                part = slice(at, at := at + len(tokens))
+                gap = whole.gap[part]
+                most = gap if whole.most is whole.gap else whole.most[part]
                 result[row] = TokenGaps(
-                    whole.gap[part],
-                    whole.bounded[part],
-                    whole.best_id[part],
-                    whole.best[part],
-                    whole.chosen[part],
-                    whole.most[part],
+                    gap, whole.bounded[part], whole.best_id[part], whole.best[part], whole.chosen[part], most
                 )
-                at += len(tokens)
     return [one for one in result if one is not None]
 
 

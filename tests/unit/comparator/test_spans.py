@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parity.comparator.streams import spans as spans_module
 from parity.comparator.streams.spans import MOST_HITS, SEED, Hits, LaidOut
 from parity.records import RaggedTokens, TokenIds
 
@@ -25,9 +27,17 @@ def laid_out(streams: list[list[TokenIds]]) -> LaidOut:
     return LaidOut([RaggedTokens.of(column) for column in streams])
 
 
+@pytest.mark.parametrize("stride", [1, 4, spans_module._STRIDE])
 @settings(max_examples=40)
-@given(columns, st.lists(stream, max_size=3))
-def test_every_place_of_a_span(streams: list[list[TokenIds]], spans: list[TokenIds]) -> None:
+@given(st.data())
+def test_every_place_of_a_span(stride: int, data: st.DataObject) -> None:
+    streams, spans = data.draw(columns), data.draw(st.lists(stream, max_size=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spans_module, "_STRIDE", stride)
+        _is_every_place(streams, spans)
+
+
+def _is_every_place(streams: list[list[TokenIds]], spans: list[TokenIds]) -> None:
     run, flat = laid_out(streams), [one for column in streams for one in column]
     hits = run.hits(spans)
     found = list(zip(*(column.tolist() for column in (hits.span, hits.offset, hits.place, hits.stream)), strict=True))
