@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from parity.capture.spill import Held, Unnamed
+from parity.unnamed import Held, Unnamed
 
 FloatArray = npt.NDArray[np.float64]
 Packed = npt.NDArray[Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import marshal
-from array import array
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from parity.capture.spill import Pile, Spill, end_of, piece_at
 from parity.capture.streams import Column, Narrow
 from parity.records import Capture, Completion, Json, Key, RaggedTokens, TokenIds
 from parity.records.ragged import PatchedTokens
+from parity.unnamed import Numbers, kept
 
 _VERSION: Final = 2
 """Of marshal's format: equal values make equal bytes (later ones depend on who else holds a value)."""
@@ -65,13 +65,14 @@ class Packing:
         """`pile`: what is read here is joined with others elsewhere (`part`). `lists`: see `takes`."""
         self._lists = lists
         self._beside = beside
-        self._keys: Keys | None = Keys() if beside is None else None
+        held = pile is not None
+        self._keys: Keys | None = Keys(held=held) if beside is None else None
         """None as long as the keys are those of the other."""
-        new = partial(Narrow, held=pile is not None)
+        new = partial(Narrow, held=held)
         self._columns = {
             name: Column(None if beside is None else _plain(beside.columns[name]), new) for name in STREAMS
         }
-        self._said, self._rest, self._lines = array("i"), array("q"), array("i")
+        self._said, self._rest, self._lines = (Numbers(kind, held=held) for kind in "iqi")
         self._table: list[Said] = [] if beside is None else beside.table
         self._numbers = {one: number for number, one in enumerate(self._table)}
         self._spill: Spill | Pile = beside.spill if beside is not None else pile or Spill()
@@ -116,7 +117,7 @@ class Packing:
         self._said.append(said)
         self._lines.append(one.line)
         if rest and not self._rest:
-            self._rest.extend([-1] * row)
+            self._rest.extend(np.full(row, -1))
         if rest:
             piece = marshal.dumps(tuple(rest.values()), _VERSION)
             at = -1 if like is None else like.like(row, said, piece)
@@ -163,15 +164,15 @@ class Packing:
                 self._numbers[one] = len(self._table)
                 self._table.append(one)
         said = np.array([self._numbers[one] for one in part.table], dtype=np.int32)[part.said]
-        self._said.frombytes(said.tobytes())
-        self._lines.frombytes((part.lines + np.int32(line)).tobytes())
+        self._said.extend(said)
+        self._lines.extend(part.lines + np.int32(line))
         rest = self._placed(part, said, row if in_order else None)
         if rest is not None and not self._rest:
-            self._rest.extend([-1] * row)
+            self._rest.extend(np.full(row, -1))
         if rest is not None:
-            self._rest.extend(rest)
+            self._rest.extend(np.array(rest))
         elif self._rest:
-            self._rest.extend([-1] * len(part))
+            self._rest.extend(np.full(len(part), -1))
 
     def _placed(self, part: Part, said: npt.NDArray[np.int32], row: int | None) -> list[int] | None:
         """Where the pieces of a part are in the spill; None where it has none. `row`: where its first row stands, in
@@ -198,13 +199,12 @@ class Packing:
         assert self._keys is not None
         assert isinstance(self._spill, Pile)
         streams = {name: column.whole() for name, column in self._columns.items()}
-        rest = self._rest or array("q", [-1]) * len(self)
         return Part(
             self._keys,
             streams,
-            np.array(self._said, dtype=np.int32),
-            np.array(rest, dtype=np.int64),
-            np.array(self._lines, dtype=np.int32),
+            self._said.whole(),
+            self._rest.whole() if self._rest else np.full(len(self), -1),
+            self._lines.whole(),
             self._table,
             bytes(self._spill.pieces),
             None if self._own is None else self._own.whole(),
@@ -217,7 +217,7 @@ class Packing:
             return None
         first, row = found
         assert self._keys is not None
-        return self._lines[row], self._keys[row], self._lines[first]
+        return self._lines.data[row], self._keys[row], self._lines.data[first]
 
     def capture_of(self, capture: Capture) -> Capture:
         """With all that was added in place of its completions."""
@@ -227,10 +227,9 @@ class Packing:
             whole = len(self) == len(self._beside)
             keys = self._beside.order if whole else self._beside.order.begin(len(self))
         streams = {name: column.whole() for name, column in self._columns.items()}
-        rest = np.array(self._rest, dtype=np.int64) if self._rest else None
-        said: npt.NDArray[Any] = np.array(self._said, dtype=np.min_scalar_type(len(self._table)))
-        lines = np.array(self._lines, dtype=np.int32)
-        self._said, self._lines = array("i"), array("i")
+        rest = self._rest.whole() if self._rest else None
+        said = kept(self._said.whole().astype(np.min_scalar_type(len(self._table))))
+        lines = self._lines.whole()
         if self._beside is not None and np.array_equal(lines, self._beside.lines):
             lines = self._beside.lines
         assert isinstance(self._spill, Spill)

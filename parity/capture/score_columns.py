@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import marshal
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from parity.capture.keys import Keys
 from parity.capture.spill import Pile, Spill
 from parity.records import Key, ScoreKey, TopLogprobs
 from parity.records.score_table import ArmScores, ScoreTable, Shelf
+from parity.unnamed import Numbers
 
 _VERSION: Final = 2
 _INT32: Final = np.iinfo(np.int32)
@@ -50,7 +50,7 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
         made."""
         self._arms: dict[str, _OfArm] = {}
         self._order: list[_OfArm] = []
-        self._arm, self._row = array("i"), array("i")
+        self._arm, self._row = (Numbers("i", held=pile is not None) for _ in range(2))
         self._spill: Spill | Pile = pile or Spill()
         self._waiting: list[tuple[_OfArm, TopLogprobs]] = []
 
@@ -72,13 +72,13 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
             ArmPart(
                 name,
                 arm.order,
-                np.array(arm.lines, dtype=np.int64),
-                np.array(arm.sizes, dtype=np.int32),
-                np.array(arm.places, dtype=np.int64),
+                arm.lines.whole(),
+                arm.sizes.whole(),
+                arm.places.whole(),
             )
             for name, arm in self._arms.items()
         ]
-        return ScorePart(arms, np.array(self._arm, dtype=np.int32), bytes(self._spill.pieces))
+        return ScorePart(arms, self._arm.whole(), bytes(self._spill.pieces))
 
     def join(self, part: ScorePart, line: int) -> None:
         """Add many; `line`: the one before the first line of the part. Raises ParityError where the disk is full."""
@@ -92,13 +92,13 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
             numbers[number] = arm.number
             rows[part.order == number] = len(arm) + np.arange(len(one.lines))
             arm.join(one, line, begin)
-        self._arm.frombytes(numbers[part.order].tobytes())
-        self._row.frombytes(rows.tobytes())
+        self._arm.extend(numbers[part.order])
+        self._row.extend(rows)
 
     def _of_arm(self, name: str) -> _OfArm:
         arm = self._arms.get(name)
         if arm is None:
-            arm = self._arms[name] = _OfArm(len(self._order), self)
+            arm = self._arms[name] = _OfArm(len(self._order), self, held=isinstance(self._spill, Pile))
             self._order.append(arm)
         return arm
 
@@ -119,7 +119,8 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
         for name, arm in self._arms.items():
             if (twice := arm.order.repeated()) is not None:
                 first, row = twice
-                found.append((arm.lines[row], ScoreKey(name, *arm.order[row]), arm.lines[first]))
+                lines = arm.lines.data
+                found.append((lines[row], ScoreKey(name, *arm.order[row]), lines[first]))
         return min(found, default=None)
 
     def whole(self) -> PackedScores:
@@ -135,7 +136,7 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
         return Spill()
 
     def tops(self) -> Iterator[TopLogprobs]:
-        return (self._order[arm].at(row) for arm, row in zip(self._arm, self._row, strict=True))
+        return (self._order[arm].at(row) for arm, row in zip(self._arm.data, self._row.data, strict=True))
 
     def values(self) -> Any:
         """As a mapping has it, in one pass."""
@@ -149,7 +150,7 @@ class PackedScores(ScoreTable[ScoreKey, Key]):
 
     def __iter__(self) -> Iterator[ScoreKey]:
         names = list(self._arms)
-        for arm, row in zip(self._arm, self._row, strict=True):
+        for arm, row in zip(self._arm.data, self._row.data, strict=True):
             yield ScoreKey(names[arm], *self._order[arm].order[row])
 
     def __len__(self) -> int:
@@ -168,9 +169,9 @@ class _Values:
 
 
 class _OfArm(ArmScores[Key]):
-    def __init__(self, number: int, whole: PackedScores) -> None:
-        self.number, self.order, self.lines = number, Keys(), array("q")
-        self.places, self.sizes, self._whole = array("q"), array("i"), whole
+    def __init__(self, number: int, whole: PackedScores, *, held: bool) -> None:
+        self.number, self.order, self._whole = number, Keys(held=held), whole
+        self.lines, self.places, self.sizes = (Numbers(kind, held=held) for kind in "qqi")
 
     def add(self, key: Key, length: int, line: int) -> None:
         self.order.append(key)
@@ -180,12 +181,12 @@ class _OfArm(ArmScores[Key]):
     def join(self, part: ArmPart, line: int, begin: int) -> None:
         """Add many: `line` the one before the first, `begin` where their pieces begin."""
         self.order.extend(part.keys)
-        self.lines.frombytes((part.lines + line).tobytes())
-        self.sizes.frombytes(part.lengths.tobytes())
-        self.places.frombytes((part.places + begin).tobytes())
+        self.lines.extend(part.lines + line)
+        self.sizes.extend(part.lengths)
+        self.places.extend(part.places + begin)
 
     def at(self, row: int) -> TopLogprobs:
-        return self._whole.read(self.places[row])
+        return self._whole.read(self.places.data[row])
 
     def row(self, key: object) -> int | None:
         return self.order.row(key)
@@ -194,7 +195,7 @@ class _OfArm(ArmScores[Key]):
         return self.order[row]
 
     def lengths(self) -> Iterator[tuple[Key, int]]:
-        return zip(self.order, self.sizes, strict=True)
+        return zip(self.order, self.sizes.data, strict=True)
 
     def items(self) -> Any:
         """As a mapping has it, in one pass."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parity.capture.spill import Held, Unnamed
 from parity.records import RaggedTokens, TokenIds
 from parity.records.ragged import Flat, PatchedTokens
+from parity.unnamed import Held, Numbers, Unnamed
 
 GROWS_BY = 1 << 20
 """Tokens for which room is made at most, or a sixteenth of what is there: new room is filled with zeros."""
@@ -133,12 +133,14 @@ class Narrow(Streams):
         self._store: type[Held | Unnamed] = Held if held else Unnamed
         self._ids = self._store()
         self._kind: np.dtype[Any] = np.dtype(np.int32)
-        self._ends = array("q", (0,))
+        self._ends, self._end = Numbers("q", held=held), 0
+        self._ends.append(0)
         self._waiting: list[TokenIds] = []
 
     def append(self, stream: TokenIds) -> None:
         """Raises ParityError where the disk is full."""
-        self._ends.append(self._ends[-1] + len(stream))
+        self._end += len(stream)
+        self._ends.append(self._end)
         self._waiting.append(stream)
         if len(self._waiting) == _AT_ONCE:
             self._pack()
@@ -146,13 +148,14 @@ class Narrow(Streams):
     def extend(self, streams: RaggedTokens) -> None:
         """Raises ParityError where the disk is full."""
         self._pack()
-        self._ends.frombytes((streams.offsets[1:] + self._ends[-1]).tobytes())
+        self._ends.extend(streams.offsets[1:] + self._end)
+        self._end += streams.total
         self._write(streams.flat)
 
     def whole(self) -> RaggedTokens:
         """Raises ParityError where the disk is full."""
         self._pack()
-        return RaggedTokens(self._ids.mapped(self._kind), np.array(self._ends, dtype=np.int64))
+        return RaggedTokens(self._ids.mapped(self._kind), self._ends.whole())
 
     def _pack(self) -> None:
         if self._waiting:

@@ -47,6 +47,27 @@ class Index(Sequence[K]):
         """Where each request first stands, ascending."""
 
 
+class Numbered(Mapping[K, int]):
+    """Some of the keys of an index, with a number each."""
+
+    def __init__(self, order: Index[K], rows: Rows, numbers: npt.NDArray[np.int64]) -> None:
+        """rows: where the keys stand, ascending; numbers: shape of `rows`."""
+        self._order, self._rows, self._numbers = order, rows, numbers
+
+    def __getitem__(self, key: K) -> int:
+        row = self._order.row(key)
+        at = len(self._rows) if row is None else int(np.searchsorted(self._rows, row))
+        if at == len(self._rows) or self._rows[at] != row:
+            raise KeyError(key)
+        return int(self._numbers[at])
+
+    def __iter__(self) -> Iterator[K]:
+        return map(self._order.__getitem__, map(int, self._rows))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 class Lazy(Mapping[K, V], ABC):
     """A mapping whose values are made of columns; rows are numbered in its order. Values are records with the same
     fields; each look makes a new one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import overload
 
@@ -239,13 +238,13 @@ def _stream(capture: Capture, key: Key, comparison: Comparison | None) -> Comple
 def _outputs(capture: Capture, classes: Mapping[str, Mapping[Key, str]]) -> Iterator[Output]:
     """The shortest corrupt completions; where none is, the shortest that ended by itself."""
     arm = capture.header.arm
-    by_size = map(int, np.argsort(capture.tokens.sizes, kind="stable"))
     corrupt = {key for key in of_class(classes.get(arm, {}), "corrupt") if key in capture.completions}
     if corrupt:
-        rows = (row for row in by_size if capture.keys[row] in corrupt)
+        asked = (key in corrupt for key in capture.keys)
     else:
-        reasons = list(capture.column("finish_reason"))
-        rows = (row for row in by_size if reasons[row] not in CUT)
-    for one in map(capture.rows.__getitem__, islice(rows, WORST if corrupt else 1)):
+        asked = (reason not in CUT for reason in capture.column("finish_reason"))
+    rows = np.flatnonzero(np.fromiter(asked, dtype=np.bool_, count=len(capture.completions)))
+    shortest = rows[np.argsort(capture.tokens.sizes[rows], kind="stable")[: WORST if corrupt else 1]]
+    for one in map(capture.rows.__getitem__, shortest.tolist()):
         text = None if one.text is None else one.text[:TEXT]
         yield Output(arm, *one.key, len(one.token_ids), one.finish_reason, bool(corrupt), text)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.capture import CaptureError, header_record, read, read_capture, read_scores, spill
+from parity import unnamed
+from parity.capture import CaptureError, header_record, read, read_capture, read_scores
 from parity.capture.rows import Packed
 from parity.capture.score_columns import PackedScores
 from parity.capture.write import score_record
@@ -225,8 +226,8 @@ def test_a_full_disk_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest
             compare(first, read_capture(other, beside=first), read_scores(scores), CompareOptions())
 
     pwrite_to_disk = os.pwrite
-    monkeypatch.setattr(spill, "_AT_ONCE", 1 << 11)
-    monkeypatch.setattr(spill.os, "pwrite", pwrite)
+    monkeypatch.setattr(unnamed, "AT_ONCE", 1 << 11)
+    monkeypatch.setattr(unnamed.os, "pwrite", pwrite)
     compared()
     count = len(written_at)
     assert count > 10

@@ -168,8 +168,8 @@ class Donors:
             others = RaggedTokens.of([*others.streams(0, len(differing)), *(one.token_ids for one in alone)])
         self._run = LaidOut((baseline.tokens, others, prompts))
         theirs = np.array([self._requests.number(one.key.request) for one in other_prompts], dtype=np.int32)
-        of_prompts = np.arange(len(self._requests), dtype=np.int32)
-        self._owners = np.concatenate([self._requests.of_streams(), of_prompts, theirs])
+        self._numbers = (*self._requests.of_streams(), theirs)
+        """By part, the request of each stream; of the prompts without one of each request, which come first."""
         self._language: Language | None = None
         self._sampled: TokenIds | None = None
         self._own_counts: dict[str, tuple[Counts, Counts]] = {}
@@ -193,7 +193,7 @@ class Donors:
             return result
         hits = self._run.hits([query.tokens[query.first : query.last + SEED - 1] for query in queries])
         numbers = np.array([self._requests.number(query.request) for query in queries])
-        foreign = self._owners[hits.stream] != numbers[hits.span]
+        foreign = self._owners(hits.stream) != numbers[hits.span]
         first = np.searchsorted(hits.span, np.arange(len(queries) + 1)).tolist()
         for index in distinct(hits.span[foreign]).tolist():
             query, here = queries[index], slice(first[index], first[index + 1])
@@ -204,7 +204,7 @@ class Donors:
     def _best(self, query: Query, hits: Hits) -> Leak | None:
         """The most telling of the matches at the hits."""
         stream, diagonal, start, end = self._matches(query, hits)
-        owner, mine = self._owners[stream], self._requests.number(query.request)
+        owner, mine = self._owners(stream), self._requests.number(query.request)
         from_candidate = self._run.column_of(stream) == PARTS.index("candidate completion")
         # The victim may say it of its own accord; its own faulty output does not count.
         own = (owner == mine) & ~from_candidate
@@ -241,7 +241,7 @@ class Donors:
         rejected = None if self._rejected is None or key is None else self._rejected(key)
         if rejected is None:
             return False
-        at = match.diagonal + match.start - int(self._run.bounds[match.stream])
+        at = self._position(match)
         return FOREIGN_TOO * int(rejected[at : at + match.end - match.start].sum()) >= match.end - match.start
 
     def _matches(self, query: Query, hits: Hits) -> tuple[Places, Places, Places, Places]:
@@ -254,6 +254,30 @@ class Donors:
         hits = hits.at(kept)
         start, end = self._run.stretched(query.tokens, query.earliest, position[kept], hits)
         return hits.stream, diagonal[kept], start, end
+
+    def _position(self, match: _Match) -> int:
+        """Where in the donor's stream it begins."""
+        return match.diagonal + match.start - int(self._run.bounds_of(np.array([match.stream]))[0][0])
+
+    def _owners(self, streams: Places) -> Places:
+        """The request of each of these streams."""
+        found, part = np.empty(len(streams), dtype=np.int64), self._run.column_of(streams)
+        for number, of_part in enumerate(self._numbers):
+            here = np.flatnonzero(part == number)
+            rows = streams[here] - self._run.first_streams[number]
+            if number < len(PARTS) - 1:
+                found[here] = of_part[rows]
+                continue
+            first = rows < len(self._requests)
+            found[here[first]], found[here[~first]] = rows[first], of_part[rows[~first] - len(self._requests)]
+        return found
+
+    def _streams_of(self, request: int) -> Places:
+        """All streams of a request, by its number."""
+        own, more, prompts = (np.flatnonzero(one == request) for one in self._numbers)
+        first = self._run.first_streams
+        prompt = [request] if request >= 0 else []
+        return np.concatenate([own, more + first[1], first[2] + np.array([*prompt, *(prompts + len(self._requests))])])
 
     def _key(self, stream: int) -> Key | None:
         """The completion; None for a prompt."""
@@ -270,8 +294,8 @@ class Donors:
         self, match: _Match, sharing: int, chance_of: Callable[[int, int, str], tuple[float, float]]
     ) -> Leak | None:
         """The match as a leak; None where chance explains it."""
-        donor = self._requests.name(int(self._owners[match.stream]))
-        at = match.diagonal + match.start - int(self._run.bounds[match.stream])
+        donor = self._requests.name(int(self._owners(np.array([match.stream]))[0]))
+        at = self._position(match)
         probability, most = chance_of(match.start, match.end, donor)
         chance = self._places(at, match.start) * probability
         if chance > most:
@@ -298,7 +322,7 @@ class Donors:
         """Places of the run at which a match would have counted as one like this: where rows are mixed up, a stream is
         taken up from its beginning or at the very same token, and there are far fewer such places than tokens."""
         in_step = donor_start in (0, start)
-        return min(len(self._run), 4 * len(self._owners)) if in_step else len(self._run)
+        return min(len(self._run), 4 * int(self._run.first_streams[-1])) if in_step else len(self._run)
 
     def _chance(self, query: Query, start: int, end: int, donor: str) -> tuple[float, float]:
         """Chance of this span at one place of the run, by a bigram model of all other requests' text; and how many such
@@ -324,9 +348,9 @@ class Donors:
     def _counted(self, request: str, sample: TokenIds) -> tuple[Counts, Counts]:
         """Tokens and pairs in the request's streams, as far as the language was counted from them."""
         if request not in self._own_counts:
-            streams = np.flatnonzero(self._owners == self._requests.number(request)).tolist()
-            spans = [self._run.bounds[index : index + 2].tolist() for index in streams]
-            own = [sample[start:end] for start, end in spans if end <= len(sample)]
+            begins, ends = self._run.bounds_of(self._streams_of(self._requests.number(request)))
+            own = [sample[start:end] for start, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+            own = [one for one, end in zip(own, ends.tolist(), strict=True) if end <= len(sample)]
             none = [np.empty(0, dtype=np.int64)]
             self._own_counts[request] = (
                 Counts(np.concatenate(none + own)),

@@ -25,10 +25,10 @@ class Numbered:
         self._numbers = dict(zip(dict.fromkeys(chain(self._of_keys, others)), count(self._counted)))
         self._others = list(self._numbers)
 
-    def of_streams(self) -> npt.NDArray[np.int32]:
-        """Shape (keys + more,): the request of each."""
+    def of_streams(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Shapes (keys,) and (more,): the request of each."""
         own = self._each(self._of_keys) if self._index is None else self._index.numbers
-        return np.concatenate([own, self._each(self._of_more)])
+        return own, self._each(self._of_more)
 
     def __len__(self) -> int:
         return self._counted + len(self._others)

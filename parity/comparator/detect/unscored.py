@@ -113,14 +113,14 @@ def repeats(flat: npt.NDArray[np.int64], size: int) -> bool:
     return False
 
 
-def _owners(capture: Capture) -> npt.NDArray[np.int64]:
+def _owners(capture: Capture) -> npt.NDArray[np.int32]:
     if isinstance(capture.keys, Index):
-        return capture.keys.numbers.astype(np.int64)
+        return capture.keys.numbers
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(key.request, len(numbers)) for key in capture.keys], dtype=np.int64)
+    return np.array([numbers.setdefault(key.request, len(numbers)) for key in capture.keys], dtype=np.int32)
 
 
-def shares(column: RaggedTokens, owners: npt.NDArray[np.int64], size: int) -> bool:
+def shares(column: RaggedTokens, owners: npt.NDArray[np.int32], size: int) -> bool:
     """Do two streams of different owners (shape (P,)) have `size` tokens in a row in common?"""
     flat, offsets = column.head(_SAMPLE), column.offsets
     count = len(flat) - size + 1

@@ -126,7 +126,7 @@ def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:
 def _echoed(arm: Capture) -> Iterator[int]:
     """How many first tokens of each output are its prompt, with what fills that up to the longest one; 0 for none."""
     longest = int(arm.prompts.sizes.max(initial=0))
-    may = _may_echo(arm.prompts, arm.tokens, longest).tolist()
+    may = map(bool, _may_echo(arm.prompts, arm.tokens, longest))
     for one, looked_at in zip(arm, may, strict=True):
         if not looked_at:
             yield 0
@@ -141,12 +141,20 @@ def _echoed(arm: Capture) -> Iterator[int]:
 def _may_echo(prompts: RaggedTokens, tokens: RaggedTokens, longest: int) -> npt.NDArray[np.bool_]:
     """Shape (P,): outputs that begin with their prompt's first token, or have its last one where one filled up to
     `longest` has it. All others are no echo: one look at two columns."""
-    found = np.zeros(len(prompts), dtype=np.bool_)
-    rows = np.flatnonzero((prompts.sizes > 0) & (tokens.sizes > 0))
-    first, last = np.zeros(len(rows), dtype=np.int64), np.minimum(tokens.sizes[rows], longest) - 1
-    begins = tokens.each(rows, first) == prompts.each(rows, first)
-    found[rows] = begins | (tokens.each(rows, last) == prompts.each(rows, prompts.sizes[rows] - 1))
+    count = len(prompts)
+    found = np.zeros(count, dtype=np.bool_)
+    for begin in range(0, count, _LOOKED_AT):
+        end = min(begin + _LOOKED_AT, count)
+        asked, said = (np.diff(column.offsets[begin : end + 1]) for column in (prompts, tokens))
+        some = np.flatnonzero((asked > 0) & (said > 0))
+        rows, first, last = some + begin, np.zeros(len(some), dtype=np.int64), np.minimum(said[some], longest) - 1
+        begins = tokens.each(rows, first) == prompts.each(rows, first)
+        found[rows] = begins | (tokens.each(rows, last) == prompts.each(rows, asked[some] - 1))
     return found
+
+
+_LOOKED_AT = 1 << 16
+"""Completions looked at at once."""
 
 
 def _fills_up(whole: TokenIds, end: TokenIds) -> bool:

@@ -27,11 +27,10 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     None where nothing was compared."""
     turned = tokens = unseen = 0
     later = []
-    rows = np.flatnonzero(pairs.same_prompt)
-    identical = pairs.identical[rows]
-    tokens += int(pairs.candidate_tokens.sizes[rows[identical]].sum())
-    other = rows[~identical]
-    sizes, after = pairs.candidate_tokens.sizes[other], pairs.parts_at[other] + 1
+    all_sizes = pairs.candidate_tokens.sizes
+    tokens += int(all_sizes.sum(where=pairs.same_prompt & pairs.identical))
+    other = np.flatnonzero(pairs.same_prompt & ~pairs.identical)
+    sizes, after = all_sizes[other], pairs.parts_at[other] + 1
     turned += len(other)
     tokens += int(np.minimum(after, sizes).sum())
     unseen += int(np.maximum(sizes - after, 0).sum())

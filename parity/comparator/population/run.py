@@ -116,8 +116,7 @@ def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int, int]:
     """(completions equal to the baseline's, those that part at near-ties and are judged to their end, those that are
     not)."""
     classes = Counter(along(pairs.keys, judged.classes))
-    cut_short = judged.limited.keys() & pairs.keys if judged.limited else ()
-    open_ones = sum(judged.classes.get(key) == "near_tie" for key in cut_short)
+    open_ones = sum(judged.classes.get(key) == "near_tie" for key in judged.limited)  # greedy ones alone are limited
     return classes["identical"], classes["near_tie"] - open_ones, open_ones
 
 

@@ -16,11 +16,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.population import rates
-from parity.comparator.population.first_contexts import New
+from parity.comparator.population.first_contexts import KINDS, New
 from parity.comparator.population.residual_tests import BLOCK, Arm, ArmSums, Groups, numbered
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals, Residuals
 from parity.comparator.sums import Added, Sums
+from parity.unnamed import Unnamed
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -86,13 +87,14 @@ class Looked:
     def __init__(self, residuals: Residuals, step: float) -> None:
         """step: the bf16 unit of the logits, nats."""
         self._residuals, self._step = residuals, step
-        self._new: list[npt.NDArray[np.uint8]] = []
+        self._new, self._stretches = Unnamed(), 0
         self.completions = 0
         new, every = New(residuals.most), max(1, residuals.most // rates.QUANTILES_OF)
         sums, some = [], []
         for one in residuals:
             self.by_scores = one.by_scores
-            self._new.append(np.packbits(new.of(one), axis=1))
+            self._new.append(np.packbits(new.of(one), axis=1).tobytes())
+            self._stretches += 1
             self.completions += Groups(numbered(one.row)).count
             sums.append([ArmSums.of(arm, one.place) for arm in self._arms(one)])
             columns = one.baseline, one.candidate, one.baseline_score, one.candidate_score
@@ -125,15 +127,21 @@ class Looked:
         if self._only is not None:
             yield self._only
             return
-        before = 0
-        for one, packed in zip(self._residuals, self._new, strict=True):
+        before = at = 0
+        for one in self._residuals:
+            packed = self._new.read(at, at := at + KINDS * _bytes(len(one)))
+            new = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(KINDS, -1), axis=1, count=len(one))
             baseline, candidate = self._arms(one)
             arms = baseline.lifted(one.place, self._lifts[0]), candidate.lifted(one.place, self._lifts[1])
-            found = Stretch(one, arms, np.unpackbits(packed, axis=1, count=len(one)).astype(np.bool_), before)
-            if len(self._new) == 1:
+            found = Stretch(one, arms, new.astype(np.bool_), before)
+            if self._stretches == 1:
                 self._only = found
             yield found
             before += found.completion.count
+
+
+def _bytes(bits: int) -> int:
+    return (bits + 7) // 8
 
 
 def in_one_pass(looked: Looked, questions: Sequence[Callable[[Stretch], Any]]) -> list[Any]:

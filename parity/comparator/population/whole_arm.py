@@ -26,6 +26,7 @@ from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.messages import Message, message
 from parity.records import Finding, Key, Severity
+from parity.unnamed import kept
 
 OWN_KIND = 0.05
 """Nats of median residual from which an arm's own logprobs are of another kind than the scores (a temperature,
@@ -117,7 +118,7 @@ def whole_arm(
     if paired is not None:
         residuals, missing = _usable(inputs, Looked(paired, unit or numerics.UNIT))
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
-    keys = at_rows(pairs.keys, np.flatnonzero(pairs.same_prompt))
+    keys = at_rows(pairs.keys, kept(np.flatnonzero(pairs.same_prompt)))
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys)
     if found is None:
         return WholeArm(None, drift, missing=missing)
@@ -179,7 +180,7 @@ def _paired(
     silent = sorted({arm.header.arm for arm in (inputs.baseline, inputs.candidate) if not arm.has_logprobs})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
-    rows = np.flatnonzero(pairs.same_prompt)
+    rows = kept(np.flatnonzero(pairs.same_prompt))
     sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
     own = gaps_alone(references.baseline)
     others, arm = gaps, inputs.candidate.header.arm
@@ -188,7 +189,8 @@ def _paired(
         alone = [row for row, key in keys if key not in gaps and key not in own]
         scored = references.lookup.all_gaps(arm, at_rows(pairs.candidate, np.array(alone, dtype=np.int64)))
         others = overlaid(gaps, gaps_alone(scored))
-    found = paired_residuals(sides, pairs.parts_at[rows], (own, others), part.since, part.until, inputs.vocab_size)
+    parts_at = kept(pairs.parts_at[rows])
+    found = paired_residuals(sides, parts_at, (own, others), part.since, part.until, inputs.vocab_size)
     missing = message(
         "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
     )

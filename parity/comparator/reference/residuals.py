@@ -17,6 +17,7 @@ from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, Token
 from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.records import Completion, Key, RaggedTokens, TopLogprobs
 from parity.records.lazy import Rows
+from parity.unnamed import kept
 
 NO_LOGPROB = 1e-3
 """Nats. A value above it is no logprob."""
@@ -157,13 +158,13 @@ def paired_residuals(
     sides = side_of(completions[0]), side_of(completions[1])
     parts = np.asarray(parts_at, dtype=np.int64)
     ends = sides[1].spread(until, _ALL)
-    rows = np.flatnonzero(sides[0].has_logprobs & sides[1].has_logprobs & (ends > 0))
+    rows = kept(np.flatnonzero(sides[0].has_logprobs & sides[1].has_logprobs & (ends > 0)))
     by_scores = False
     if any(scores):
         known = [_known(sides[1].keys(rows[at]), scores) for at in batches_of(sides[1].sizes[rows], BATCH)]
         of_known = rows[np.concatenate([np.empty(0, dtype=np.bool_), *known])]
         if by_scores := len(of_known) > 0:  # of the others nothing is known
-            rows = of_known
+            rows = kept(of_known)
     batches = list(batches_of(sides[1].sizes[rows], BATCH))
     looked = _Looked(sides, parts, sides[1].spread(since, 0), ends, scores if by_scores else None)
     sizes = np.minimum(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]), ends[rows])
@@ -258,9 +259,9 @@ def _of_batch(looked: _Looked, rows: Rows, vocab_size: int | None) -> PairedResi
         size = np.where(parts >= 0, np.minimum(size, parts), size)
     begin = np.cumsum(size) - size
     place = np.arange(int(size.sum())) - np.repeat(begin, size)
-    kept = [_first_of_each(one, size, place) for one in tokens]
-    own = [_own(side, rows, one)[at] for side, one, at in zip(sides, tokens, kept, strict=True)]
-    ids = [one.flat[at] for one, at in zip(tokens, kept, strict=True)]
+    first_ones = [_first_of_each(one, size, place) for one in tokens]
+    own = [_own(side, rows, one)[at] for side, one, at in zip(sides, tokens, first_ones, strict=True)]
+    ids = [one.flat[at] for one, at in zip(tokens, first_ones, strict=True)]
     if scores is None:
         score = [own[0], own[0]]
     else:

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from parity.comparator.inputs.questions import own_differences, temperature_in
 from parity.records import Capture, Completion, Key, Lazy, RaggedTokens
-from parity.records.lazy import Each, Picked
+from parity.records.lazy import Each, Index, Numbered, Picked
 from parity.records.ragged import PatchedTokens
+from parity.unnamed import kept
 
 
 class Pairs(Struct, frozen=True):
@@ -46,9 +47,11 @@ class Pairs(Struct, frozen=True):
                 return map(int, found)
         return range(len(self.keys))
 
-    def by_key(self) -> dict[Key, int]:
+    def by_key(self) -> Mapping[Key, int]:
         """`parts_at` of the pairs whose streams differ."""
         rows = np.flatnonzero(~self.identical)
+        if isinstance(self.keys, Index):
+            return Numbered(self.keys, kept(rows), kept(self.parts_at[rows]))
         return {self.keys[row]: at for row, at in zip(rows.tolist(), self.parts_at[rows].tolist(), strict=True)}
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
@@ -99,7 +102,7 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         keys, left, right = at_rows(candidate.keys, mine), at_rows(baseline.rows, rows), at_rows(candidate.rows, mine)
         tokens, prompts = candidate.tokens.of_rows(mine), candidate.prompts.of_rows(mine)
         other, other_prompts = baseline.tokens.of_rows(rows), baseline.prompts.of_rows(rows)
-    parts_at = first_differences(tokens, other)
+    parts_at = kept(first_differences(tokens, other))
     same_prompt = first_differences(prompts, other_prompts) < 0
     hottest = max(temperature_in(arm.header.sampling) for arm in (baseline, candidate))
     random = np.full(len(keys), hottest > 0)
@@ -127,13 +130,13 @@ def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[n
 
     Streams of equal length lie side by side in both columns, so a run of them is compared at once.
     """
-    sizes, other_sizes = mine.sizes, theirs.sizes
-    result = np.full(len(sizes), -1, dtype=np.int64)
+    result = np.full(len(mine), -1, dtype=np.int64)
     if mine is theirs:
         return result
-    if isinstance(mine, PatchedTokens) and mine.like is theirs and len(sizes) == len(other_sizes):
+    if isinstance(mine, PatchedTokens) and mine.like is theirs and len(mine) == len(theirs):
         result[mine.rows] = _of_patches(mine, theirs)
         return result
+    sizes, other_sizes = mine.sizes, theirs.sizes
     uneven = np.flatnonzero(sizes != other_sizes)
     for row in uneven.tolist():
         size = int(min(sizes[row], other_sizes[row]))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from parity.records import Completion, Key, Lazy, RaggedTokens
 from parity.records.lazy import Each, Flags, Picked, Rows
+from parity.unnamed import kept
 
 Ints = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -84,11 +85,11 @@ class _InColumns(Side):
     """`at`: the rows of `of`, ascending, that these are."""
 
     def __init__(self, of: Lazy[Key, Completion], at: Rows) -> None:
-        self._of, self._at = of, at
+        self._of, self._at = of, kept(at)
         self._tokens = of.streams("token_ids")
         chosen = slice(None) if len(at) == len(of) else at  # all of them, without a copy
-        self.sizes = self._tokens.sizes[chosen]
-        self.prompt_sizes = of.streams("prompt_token_ids").sizes[chosen]
+        self.sizes = kept(self._tokens.sizes[chosen])
+        self.prompt_sizes = kept(of.streams("prompt_token_ids").sizes[chosen])
         self.has_own = of.has_own[chosen]
         self.has_logprobs = self.has_own | of.has("logprobs")[chosen]
 
@@ -115,7 +116,7 @@ class _InColumns(Side):
         for key, value in values.items():
             if (row := self._of.row(key)) is not None:
                 found[row] = value
-        return found[self._at]
+        return kept(found[self._at])
 
 
 def side_of(completions: Sequence[Completion]) -> Side:
@@ -134,12 +135,12 @@ def _origin(of: Sequence[V]) -> tuple[Lazy[Key, V], Rows] | None:
     return None
 
 
-def batches_of(sizes: Ints, most: int) -> Iterator[Rows]:
+def batches_of(sizes: Ints, most: int) -> Iterator[slice]:
     """Places of rows of these sizes that make up to `most` tokens together; one at least."""
-    ends = np.cumsum(sizes)
+    ends = kept(np.cumsum(sizes))
     begin = 0
     while begin < len(sizes):
         before = int(ends[begin - 1]) if begin else 0
         end = max(begin + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield np.arange(begin, end)
+        yield slice(begin, end)
         begin = end

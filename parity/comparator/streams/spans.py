@@ -45,14 +45,11 @@ class LaidOut:
     """Columns of streams, one after another."""
 
     def __init__(self, columns: Sequence[RaggedTokens]) -> None:
+        self._columns = columns
         self._flats = [column.flat for column in columns]
         self._bases = np.cumsum([0, *map(len, self._flats)])
         self.first_streams = np.cumsum([0, *(len(column.offsets) - 1 for column in columns)])
         """Shape (columns + 1,): the first stream of each column."""
-        self.bounds = np.empty(int(self.first_streams[-1]) + 1, dtype=np.int64)
-        """Shape (streams + 1,): the place where each stream begins."""
-        for column, first, base in zip(columns, self.first_streams.tolist(), self._bases.tolist(), strict=False):
-            np.add(column.offsets, base, out=self.bounds[first : first + len(column.offsets)])
         self._sought = np.empty(0, dtype=np.int64)
         self._known = (self._sought, self._sought)
 
@@ -65,8 +62,25 @@ class LaidOut:
 
     def stream(self, index: int) -> TokenIds:
         column = int(self.column_of(np.array([index]))[0])
-        start, end = (self.bounds[index : index + 2] - self._bases[column]).tolist()
-        return self._flats[column][start:end].astype(np.int64, copy=False)
+        return self._columns[column].row(index - int(self.first_streams[column]))
+
+    def bounds_of(self, streams: Places) -> tuple[Places, Places]:
+        """The places where these streams begin and end, both of their shape."""
+        begins, ends, column = np.empty_like(streams), np.empty_like(streams), self.column_of(streams)
+        for one in distinct(column).tolist():
+            here, base, offsets = np.flatnonzero(column == one), self._bases[one], self._columns[one].offsets
+            rows = streams[here] - self.first_streams[one]
+            begins[here], ends[here] = offsets[rows] + base, offsets[rows + 1] + base
+        return begins, ends
+
+    def streams_at(self, places: Places) -> Places:
+        """In which stream each place is."""
+        found, column = np.empty_like(places), np.searchsorted(self._bases, places, side="right") - 1
+        for one in distinct(column).tolist():
+            here = np.flatnonzero(column == one)
+            row = np.searchsorted(self._columns[one].offsets, places[here] - self._bases[one], side="right") - 1
+            found[here] = row + self.first_streams[one]
+        return found
 
     def first(self, size: int) -> TokenIds:
         """The first `size` tokens of all."""
@@ -90,16 +104,16 @@ class LaidOut:
         low = np.searchsorted(values, wanted, side="left")
         count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
         place = places[np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))]
-        stream = np.searchsorted(self.bounds, place, side="right") - 1
-        return Hits(np.repeat(span, count), np.repeat(offset, count), place, stream)
+        return Hits(np.repeat(span, count), np.repeat(offset, count), place, self.streams_at(place))
 
     def stretched(self, tokens: TokenIds, earliest: int, position: Places, hits: Hits) -> tuple[Places, Places]:
         """The longest matches around tokens[position] and each hit, inside its stream: (start, end) in `tokens`; none
         starts before `earliest`."""
         start, end = position.copy(), position.copy()
         column = self.column_of(hits.stream)
-        back = np.minimum(position - earliest, hits.place - self.bounds[hits.stream])
-        ahead = np.minimum(len(tokens) - position, self.bounds[hits.stream + 1] - hits.place)
+        begins, ends = self.bounds_of(hits.stream)
+        back = np.minimum(position - earliest, hits.place - begins)
+        ahead = np.minimum(len(tokens) - position, ends - hits.place)
         for one in distinct(column).tolist():
             here = np.flatnonzero(column == one)
             flat, place = self._flats[one], hits.place[here] - self._bases[one]

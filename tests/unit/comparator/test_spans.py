@@ -45,7 +45,7 @@ def _is_every_place(streams: list[list[TokenIds]], spans: list[TokenIds]) -> Non
         for offset in range(len(span) - SEED + 1):
             wanted = span[offset : offset + SEED].tolist()
             everywhere = [
-                (number, offset, int(run.bounds[index]) + at, index)
+                (number, offset, int(run.bounds_of(array([index]))[0][0]) + at, index)
                 for index, one in enumerate(flat)
                 for at in range(len(one) - SEED + 1)
                 if one[at : at + SEED].tolist() == wanted
@@ -72,7 +72,7 @@ def test_matches_are_stretched_to_the_last_equal_token(
     earliest = data.draw(st.integers(0, min([position for _, position in asked], default=0)))
     position = array([one for _, one in asked])
     index = array([one for (one, _), _ in asked])
-    place = array([int(run.bounds[one]) + at for (one, at), _ in asked])
+    place = array([int(run.bounds_of(array([one]))[0][0]) + at for (one, at), _ in asked])
     starts, ends = run.stretched(tokens, earliest, position, Hits(index, position, place, index))
     for ((number, at), here), start, end in zip(asked, starts.tolist(), ends.tolist(), strict=True):
         donor, first, last = flat[number], here, here

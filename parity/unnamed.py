@@ -1,0 +1,158 @@
+"""What is too much for memory, in a file without a name that goes with its last user."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from array import array
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.errors import writing
+from parity.messages import message
+
+AT_ONCE: Final = 1 << 18
+"""Bytes written at once."""
+
+LARGE: Final = 1 << 20
+"""Bytes of an array from which on it is `kept` in a file."""
+
+_MAKE_ROOM = message("capture.make_room", "make room there, or set TMPDIR to a directory with more")
+
+
+class Held:
+    """As `Unnamed`, in memory."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def append(self, data: bytes | memoryview) -> int:
+        begin = self.size
+        self._data += data
+        return begin
+
+    def read(self, begin: int, end: int) -> bytes:
+        return bytes(self._data[begin:end])
+
+    def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """All of it so far, to be looked at only."""
+        return np.frombuffer(bytes(self._data), dtype=kind)
+
+
+class Unnamed:
+    """A file without a name that is written at its end and read anywhere. What is not looked at takes no memory."""
+
+    def __init__(self) -> None:
+        """Raises ParityError where no file can be made."""
+        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+            self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
+        self._written = 0
+        self._waiting = bytearray()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._written + len(self._waiting)
+
+    def append(self, data: bytes | memoryview) -> int:
+        """Where it begins. Raises ParityError where the disk is full."""
+        begin = self.size
+        self._waiting += data
+        if len(self._waiting) >= AT_ONCE:
+            self.flush()
+        return begin
+
+    def flush(self) -> None:
+        """Raises ParityError where the disk is full."""
+        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+            left = memoryview(self._waiting)
+            while left:
+                left = left[os.pwrite(self._file.fileno(), left, self._written + len(self._waiting) - len(left)) :]
+            left.release()
+        self._written += len(self._waiting)
+        self._waiting = bytearray()
+
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to before `end`, as far as there are."""
+        if self._waiting:
+            self.flush()
+        return os.pread(self._file.fileno(), end - begin, begin)
+
+    def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """All of it as an array that cannot be written to: the system reads what is looked at, and takes the memory
+        back when it needs it. Raises ParityError where the disk is full."""
+        self.flush()
+        if not self._written:
+            return np.empty(0, dtype=kind)
+        return np.frombuffer(mmap.mmap(self._file.fileno(), self._written, prot=mmap.PROT_READ), dtype=kind)
+
+
+class Numbers:
+    """Whole numbers that are added one by one, or many at a time."""
+
+    def __init__(self, kind: str, *, held: bool = False) -> None:
+        """kind: as `array.array` has it. Raises ParityError where no file can be made."""
+        self._kind, self._waiting = kind, array(kind)
+        self._store: Held | Unnamed = Held() if held else Unnamed()
+        self._most = AT_ONCE // self._waiting.itemsize // 8
+        self._stored = 0
+        self._mapped: npt.NDArray[Any] | None = None
+        self._data: memoryview | None = None
+
+    def __len__(self) -> int:
+        return self._stored + len(self._waiting)
+
+    def append(self, number: int) -> None:
+        """Raises ParityError where the disk is full."""
+        self._waiting.append(number)
+        if len(self._waiting) == self._most:
+            self._pack()
+
+    def extend(self, numbers: npt.NDArray[Any]) -> None:
+        """Raises ParityError where the disk is full."""
+        self._pack()
+        step = AT_ONCE // self._waiting.itemsize
+        for begin in range(0, len(numbers), step):
+            self._store.append(numbers[begin : begin + step].astype(self._kind, copy=False).tobytes())
+        self._stored += len(numbers)
+        self._mapped = self._data = None
+
+    def whole(self) -> npt.NDArray[Any]:
+        """All of them so far, to be looked at only. Raises ParityError where the disk is full."""
+        if self._mapped is None or self._waiting:
+            self._pack()
+            self._mapped, self._data = self._store.mapped(self._kind), None
+        return self._mapped
+
+    @property
+    def data(self) -> memoryview:
+        """`whole`, for looks at one after another: each gives a Python number."""
+        if self._data is None or self._waiting:
+            self._data = self.whole().data
+        return self._data
+
+    def _pack(self) -> None:
+        if self._waiting:
+            self._store.append(self._waiting.tobytes())
+            self._stored += len(self._waiting)
+            self._waiting = array(self._kind)
+            self._mapped = self._data = None
+
+
+def kept(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers, to be looked at only: in a file where they are many. Raises ParityError where the disk is
+    full."""
+    if values.nbytes < LARGE:
+        return values
+    store = Unnamed()
+    step = max(1, AT_ONCE // values.itemsize)
+    for begin in range(0, len(values), step):
+        store.append(values[begin : begin + step].tobytes())
+    return store.mapped(values.dtype)
