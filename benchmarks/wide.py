@@ -3,6 +3,7 @@
     python benchmarks/wide.py clean [--tokens 10000000] [--data FOLDER]   false alarms over clean tokens
     python benchmarks/wide.py faults [--seeds 20] [--shape flat] [--only WORD]   fault x size x tokens needed
     python benchmarks/wide.py hunt [--seeds 2] [--only WORD]   faults that nothing was tuned on: which get a PASS?
+    python benchmarks/wide.py habits [--pairs 500] [--triples 500]   are servers with several habits accused of them?
     python benchmarks/wide.py verdicts OUT [--data FOLDER]   every verdict and finding on a fixed set of trials
     python benchmarks/wide.py diff BEFORE AFTER   what two of these files differ in; exit code 1 if anything
 
@@ -31,6 +32,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
+import wide_habits
 import wide_hunt
 from worlds import FLAT, PEAKED, SURE, Fault, Truth, catalogue
 from worlds.engine import SOUND, Arm, Broken
@@ -396,6 +398,10 @@ def main() -> int:
     hunting.add_argument(
         "--log", type=Path, help="a line for each fault, so that the same command goes on after a stop"
     )
+    several = parts.add_parser("habits", description=wide_habits.__doc__)
+    several.add_argument("--pairs", type=int, default=500)
+    several.add_argument("--triples", type=int, default=500)
+    several.add_argument("--first-seed", type=int, default=1000)
     three = parts.add_parser("verdicts")
     three.add_argument("out", type=Path)
     three.add_argument("--data", type=Path, default=Path("build/wide-trials"))
@@ -413,6 +419,8 @@ def main() -> int:
         found = wide_hunt.hunt(shapes, seeds, faults, asked.most, asked.view or tuple(VIEWS), asked.log)
         wide_hunt.show(found, whole=asked.said)
         return int(any(wide_hunt.false_passes(found)))
+    if asked.part == "habits":
+        return int(wide_habits.habits(asked.pairs, asked.triples, asked.first_seed) > 0)
     if asked.part == "diff":
         return int(difference(asked.before, asked.after) > 0)
     if asked.part == "clean":

@@ -68,6 +68,11 @@ def served(arm: Capture, **said: Any) -> Capture:
     return replace(arm, header=header, counters={})
 
 
+def turned(pair: Pair) -> Pair:
+    """The arms the other way round: what is done to the candidate of it is done to the baseline."""
+    return replace(pair, baseline=pair.candidate, candidate=pair.baseline)
+
+
 def by_hand(pair: Pair) -> Pair:
     """The same as somebody's own script writes it down, who names no server."""
     return replace(pair, baseline=_unnamed(pair.baseline), candidate=_unnamed(pair.candidate))
@@ -268,7 +273,7 @@ def text_alone(pair: Pair, change: Callable[[str], str] = str, *, adds_eos: bool
         return replace(one, text=text, token_ids=np.array(ids, dtype=np.int64), logprobs=None)
 
     pair = candidate_rows(pair, made, token_source="retokenised", prompt_source="plan")
-    return replace(pair, scores={key: top for key, top in pair.scores.items() if key.arm != ARMS[1]})
+    return replace(pair, scores={key: top for key, top in pair.scores.items() if key.arm != pair.candidate.header.arm})
 
 
 # Text
@@ -338,7 +343,7 @@ def scored_text_and_no_ids(pair: Pair) -> Pair:
     scores = dict(pair.scores)
     made = text_alone(pair)
     for key, one in made.candidate.completions.items():
-        score_key = ScoreKey(ARMS[1], *key)
+        score_key = ScoreKey(pair.candidate.header.arm, *key)
         if score_key in scores and np.array_equal(one.token_ids, pair.candidate.completions[key].token_ids):
             made.scores[score_key] = scores[score_key]
     return made
@@ -442,9 +447,14 @@ def echoes_the_prompt_and_a_blank_and_gives_no_ids(pair: Pair) -> Pair:
 def says_it_read_less_of_the_prompt(pair: Pair) -> Pair:
     def said(one: Completion) -> Completion:
         usage = {"prompt_tokens": min(8, len(one.prompt_token_ids)), "completion_tokens": len(one.token_ids)}
-        return replace(one, server={"usage": usage})
+        return _says(one, usage=usage)
 
     return candidate_rows(pair, said, prompt_source="plan")
+
+
+def _says(one: Completion, **more: Any) -> Completion:
+    """The completion with this in what the server says of it."""
+    return replace(one, server={**(one.server or {}), **more})
 
 
 # Ends
@@ -454,7 +464,8 @@ def _without_eos(one: Completion) -> Completion:
     if one.finish_reason != "stop" or not len(one.token_ids) or int(one.token_ids[-1]) != EOS:
         return one
     top = one.logprobs
-    lists = top if top is None or len(top) < 2 else _cut(top, len(top) - 1)
+    first_alone = top is not None and len(top) == 1 < len(one.token_ids)
+    lists = top if top is None or first_alone or not len(top) else _cut(top, len(top) - 1)
     return replace(one, token_ids=one.token_ids[:-1], logprobs=lists)
 
 
@@ -680,7 +691,7 @@ def _kept_columns(one: Completion, top: TopLogprobs, width: int) -> TopLogprobs:
 
 def _usage(one: Completion, completion_tokens: int) -> Completion:
     counted = {"completion_tokens": completion_tokens, "prompt_tokens": len(one.prompt_token_ids)}
-    return replace(one, server={"usage": counted})
+    return _says(one, usage=counted)
 
 
 @habit
@@ -696,8 +707,8 @@ def counts_otherwise(pair: Pair) -> Pair:
 
 @habit
 def gives_no_reason_and_says_so(pair: Pair) -> Pair:
-    said = {"problems": ["it has no finish_reason"]}
-    return candidate_rows(pair, lambda one: replace(one, finish_reason=None, server=said))
+    said = ["it has no finish_reason"]
+    return candidate_rows(pair, lambda one: _says(replace(one, finish_reason=None), problems=said))
 
 
 @habit
@@ -734,8 +745,8 @@ def says_what_of_the_prompt_was_not_cached(pair: Pair) -> Pair:
     """As ollama and llama.cpp do: a prompt seen before counts for one token or none."""
 
     def said(one: Completion) -> Completion:
-        counted = {"prompt_tokens": int(one.token_ids[0]) % 2, "completion_tokens": len(one.token_ids)}
-        return replace(one, server={"usage": counted})
+        counted = {"prompt_tokens": int(one.token_ids[:1].sum()) % 2, "completion_tokens": len(one.token_ids)}
+        return _says(one, usage=counted)
 
     return candidate_rows(pair, said, prompt_source="plan")
 

@@ -127,7 +127,7 @@ def _late(case: Case, setup: Setup) -> Case:
     too_short = stops.unexplained_end(a, setup.rules)
     if too_short is not None:
         return replace(case, baseline_end=too_short)
-    if case.flip is not None or setup.rules.leaves_open(a):
+    if case.flip is not None or setup.rules.leaves_open(a) or _within_limit(case, setup):
         return case
     why = message(
         "overrun.baseline",
@@ -136,6 +136,20 @@ def _late(case: Case, setup: Setup) -> Case:
         reason=a.finish_reason,
     )
     return _with(case, Event(Kind.OVERRUN, at, len(b.token_ids) - at, EndEvidence(why=why)))
+
+
+CUT_OTHERWISE = 2
+"""Tokens that a text may have more where its beginning is cut into the tokens of the other arm."""
+
+
+def _within_limit(case: Case, setup: Setup) -> bool:
+    """Did length end the baseline, of ids that were made from a text, before as many as were allowed, and has the
+    candidate no more than these? Then it was the baseline's context, of which ids from texts say nothing (inputs)."""
+    rules = setup.rules
+    most = rules.max_tokens if case.b.max_tokens is None else case.b.max_tokens
+    if rules.counts or case.a.finish_reason != "length" or most is None:
+        return False
+    return len(case.a.token_ids) < most and len(case.b.token_ids) <= most + CUT_OTHERWISE
 
 
 RULES: Final[tuple[Callable[[Case, Setup], Case], ...]] = (

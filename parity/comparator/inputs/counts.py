@@ -74,8 +74,8 @@ def counted(capture: Capture) -> Counts:
     known = ways(capture)
     name, fitting = max(((name, _fitting(way, every)) for name, way in known.items()), key=lambda item: item[1])
     streamed = is_streamed(capture.header)
-    if len(every) < FEW or fitting * 2 < len(every):
-        offsets = {(said_tokens(answer[0]) or 0) - _all(answer) for answer in every}
+    offsets = {(said_tokens(answer[0]) or 0) - _all(answer) for answer in every}
+    if len(every) < FEW or fitting * 2 < len(every) or (fitting < len(every) and len(offsets) == 1):
         if len(every) >= FEW and len(offsets) == 1 and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
         if len(every) >= FEW and not streamed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -92,9 +93,15 @@ def _without_names_of_ends(arm: Capture) -> Capture:
     if not by_others(arm.header) or not arm.header.sampling:
         return arm
     named = [one for one in arm.stopped if isinstance(one.stop_reason, str) and not arm.sampling_of(one).get("stop")]
-    if len(named) < FEW or len({one.stop_reason for one in named}) > 1:
+    names = {str(one.stop_reason) for one in named}
+    is_of_all = len(named) == len(arm.stopped) and all(_SPECIAL.fullmatch(name) for name in names)
+    if len(names) != 1 or (len(named) < FEW and not is_of_all):
         return arm
     return arm.but({one.key: replace(one, stop_reason=None) for one in named})
+
+
+_SPECIAL: Final = re.compile(r"<[^<>\s]+>")
+"""What tokenizers call the tokens that end a text."""
 
 
 def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
@@ -240,7 +247,12 @@ def _filling(arm: Capture, ended: Iterable[Completion]) -> tuple[list[Completion
     context, count = max(Counter(map(_total, early)).items(), key=lambda item: item[1], default=(0, 0))
     if count < 2 or count * 2 <= len(early) or any(_total(one) > context for one in arm):
         return [], 0
-    return [one for one in early if _total(one) == context], context
+    least = context - LOST * text_alone(arm.header)
+    return [one for one in early if _total(one) >= least], context
+
+
+LOST = 2
+"""Tokens that a text may have lost with the blanks at its end."""
 
 
 def _beginning(twin: Completion, one: Completion) -> Completion:

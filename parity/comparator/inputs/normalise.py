@@ -125,12 +125,14 @@ def normalise(
     said_by_baseline = without_prompts(baseline, said_by_candidate.arm, detokenize)
     asked = as_asked(said_by_baseline.arm, said_by_candidate.arm)
     echoed = {**said_by_baseline.echoed, **said_by_candidate.echoed, **asked.echoed}
-    baseline, names_of_baseline = with_both_names(asked.baseline)
-    candidate, names_of_candidate = with_both_names(asked.candidate)
+    whole = asked.whole()
+    baseline, names_of_baseline = with_both_names(whole[0])
+    candidate, names_of_candidate = with_both_names(whole[1])
     baseline, candidate, texts = as_written(baseline, candidate, detokenize)
-    given = baseline, candidate
-    known, kinds = natural_scores(baseline, candidate, scores, echoed)
+    given = asked.without(baseline), asked.without(candidate)
+    known, kinds = natural_scores(*given, scores, echoed)
     baseline, candidate, lists = as_natural_logs(baseline, candidate, known)
+    baseline, candidate = asked.without(baseline), asked.without(candidate)
     aligned = on_the_same_tokens(baseline, candidate, known, detokenize)
     filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
     both = with_context(filled.other, filled.arm, filled.scores)
@@ -163,7 +165,7 @@ def normalise(
         differences=differences,
         exercised=proof,
         counts=counts,
-        contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong)),
+        contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong, whole[1])),
         tokenizers=tokenizers,
         writers=(
             writer_of(baseline, candidate, tokenizers.render),
@@ -178,5 +180,5 @@ def normalise(
         + resolved.remarks(baseline.header, candidate.header)
         + plans.as_remarks(plans.rounds_of_one(baseline, candidate))
         + Remarks(notes=settings.as_notes(differences))
-        + servers.remarks(baseline, candidate),
+        + servers.remarks(*whole),
     )

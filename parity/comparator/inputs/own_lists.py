@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.conventions import says_nothing
-from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Numbers, kind_of_numbers
+from parity.comparator.inputs.numbers import BASE_2, BASE_10, PROBABILITIES, FloatArray, Numbers, kind_of_numbers
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, joined, message
@@ -66,6 +66,13 @@ def _begins_late(one: Completion) -> bool:
     return bool(after.mean() > here.mean()) if len(after) else not here.any()
 
 
+def _ends_with_own(one: Completion) -> bool:
+    """Do its last lists name its tokens?"""
+    assert one.logprobs is not None
+    ids = one.logprobs.ids[len(one.logprobs) - len(one.token_ids) :]
+    return bool((ids == one.token_ids[:, None]).any(axis=1).all())
+
+
 _AMOUNTS = (
     _Amount(
         message("inputs.lists_first", "it gives logprobs of the first token alone: left out"),
@@ -110,6 +117,14 @@ _AMOUNTS = (
         ),
         lambda one, size: _stopped(one, size - len(one.prompt_token_ids) - len(one.token_ids)),
         lambda one, top: top.part(len(one.prompt_token_ids), len(one.prompt_token_ids) + len(one.token_ids)),
+    ),
+    _Amount(
+        message(
+            "inputs.lists_of_more",
+            "its logprobs begin with those of something else (its prompts, which were not recorded?): left out",
+        ),
+        lambda one, size: size > len(one.token_ids) and not len(one.prompt_token_ids) and _ends_with_own(one),
+        lambda one, top: top.part(len(top) - len(one.token_ids)),
     ),
 )
 
@@ -164,7 +179,25 @@ def _numbers(arm: Capture) -> tuple[Capture, Remarks]:
     if not arm.has_logprobs:
         return arm, Remarks()
     kind = kind_of_numbers(_some(arm), arm.header.vocab_size)
+    if kind is PROBABILITIES and _rounded_to_nothing(arm):
+        what = message(
+            "inputs.rounded_probabilities",
+            "its probabilities are rounded, those of some chosen tokens to 0: its logprobs are left out",
+        )
+        return _without_lists(arm), _habit(arm, what)
     return (arm, Remarks()) if kind is None else _converted(arm, kind)
+
+
+DIGITS = 1000
+"""One over the finest step that rounded probabilities are looked for in."""
+
+
+def _rounded_to_nothing(arm: Capture) -> bool:
+    """Is the probability of a chosen token 0, where all are written with a few decimals?"""
+    some = [one for one in islice(arm, _LOOKED_AT) if one.logprobs is not None]
+    steps = np.concatenate([one.logprobs.values.ravel() for one in some if one.logprobs is not None]) * DIGITS
+    steps = steps[np.isfinite(steps)]
+    return bool((np.abs(steps - np.round(steps)) < 1e-6).all()) and any(_gives_chosen(one, 0.0) for one in arm)
 
 
 def _converted(arm: Capture, kind: Numbers) -> tuple[Capture, Remarks]:
@@ -184,9 +217,10 @@ def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Ca
         return candidate, Remarks()
     chosen, spread = _ratios(_beside_arm(candidate, baseline) if baseline.has_logprobs else ())
     base = _constant(chosen)
-    if base is None:
-        chosen, spread = _ratios(_beside_scores(candidate, scores))
-        base = _constant(chosen)
+    if base is None or abs(base - 1) < CLOSE:  # both arms may be of another kind than the scores
+        of_scores = _ratios(_beside_scores(candidate, scores))
+        if (other := _constant(of_scores[0])) is not None or base is None:
+            base, spread = other, of_scores[1]
     for ratio, kind in RATIOS.items():
         if base is not None and abs(base / ratio - 1) < CLOSE:
             return _converted(candidate, kind)
@@ -262,17 +296,26 @@ def _beside_scores(arm: Capture, scores: Scores) -> Iterator[Beside]:
 
 
 def _ratios(pairs: Iterable[Beside]) -> tuple[FloatArray, FloatArray]:
-    """The first list over the second: logprobs of the tokens, and differences between the two best tokens."""
+    """The first list over the second: logprobs of the tokens that both name, and differences between the two best."""
     chosen: list[FloatArray] = []
     spread: list[FloatArray] = []
     for tokens, mine_top, other_top in islice(pairs, _LOOKED_AT):
         mine, theirs = (_of_two(top, len(tokens), tokens) for top in (mine_top, other_top))
-        known = (theirs[0] < LIKELY) & (mine[0] < 0)
-        with np.errstate(invalid="ignore"):
-            chosen.append(mine[0][known] / theirs[0][known])
+        chosen += _shared(mine_top, other_top, len(tokens))
         apart = (mine[2] == theirs[2]) & (np.abs(theirs[1]) > -LIKELY) & np.isfinite(mine[1]) & np.isfinite(theirs[1])
         spread.append(mine[1][apart] / theirs[1][apart])
     return tuple(np.concatenate(one) if one else np.empty(0) for one in (chosen, spread))  # type: ignore[return-value]
+
+
+def _shared(mine: TopLogprobs, theirs: TopLogprobs, size: int) -> Iterator[FloatArray]:
+    """Of the first `size` tokens: numbers of one list over those of the other, by column of the other."""
+    ids, values = mine.ids[:size], mine.values[:size]
+    for column in range(theirs.ids.shape[1] if ids.shape[1] else 0):
+        token, other = theirs.ids[:size, column], theirs.values[:size, column]
+        here = ids == token[:, None]
+        own = values[np.arange(size), here.argmax(axis=1)]
+        known = here.any(axis=1) & (other < LIKELY) & (own < 0) & np.isfinite(own) & np.isfinite(other)
+        yield own[known] / other[known]
 
 
 def _of_two(top: TopLogprobs, size: int, tokens: TokenIds) -> tuple[FloatArray, FloatArray, TokenIds]:
@@ -325,7 +368,7 @@ def _unsaid(arm: Capture) -> tuple[Capture, Remarks]:
         return arm, Remarks()
     # A generator costs a call for each.
     some = [one for one in arm.with_logprobs() if one.logprobs is not None and UNSAID in one.logprobs.values]
-    if not (any(map(_leaves_unsaid, some)) or _column_leaves_unsaid(arm)):
+    if not (any(_gives_chosen(one, UNSAID) for one in some) or _column_leaves_unsaid(arm)):
         return arm, Remarks()
     what = message(
         "inputs.unsaid", "it gives -9999 for chosen tokens that are not among the likeliest: its logprobs are left out"
@@ -333,12 +376,13 @@ def _unsaid(arm: Capture) -> tuple[Capture, Remarks]:
     return _without_lists(arm), _habit(arm, what)
 
 
-def _leaves_unsaid(one: Completion) -> bool:
+def _gives_chosen(one: Completion, number: float) -> bool:
+    """Does it have this number for one of its own tokens?"""
     top = one.logprobs
     if top is None:
         return False
     size = min(len(top), len(one.token_ids))
-    return bool(((top.ids[:size] == one.token_ids[:size, None]) & (top.values[:size] == UNSAID)).any())
+    return bool(((top.ids[:size] == one.token_ids[:size, None]) & (top.values[:size] == number)).any())
 
 
 def _column_leaves_unsaid(arm: Capture) -> bool:

@@ -37,9 +37,31 @@ class Prompts(Struct, frozen=True):
     remarks: Remarks = field(default_factory=Remarks)
     echoed: Mapping[ScoreKey, int] = field(default_factory=dict)
     """Completions that began with their prompt: how many tokens they have without it."""
+    of_baseline: Mapping[Key, Completion] = field(default_factory=dict)
+    """What is left out, which was not asked alike: it shows the habits of an arm as well as the rest does."""
+    of_candidate: Mapping[Key, Completion] = field(default_factory=dict)
 
     def swapped(self) -> Prompts:
-        return structs.replace(self, baseline=self.candidate, candidate=self.baseline)
+        return structs.replace(
+            self,
+            baseline=self.candidate,
+            candidate=self.baseline,
+            of_baseline=self.of_candidate,
+            of_candidate=self.of_baseline,
+        )
+
+    def whole(self) -> tuple[Capture, Capture]:
+        """Baseline and candidate with what is left out."""
+        sides = (self.baseline, self.of_baseline), (self.candidate, self.of_candidate)
+        baseline, candidate = (
+            replace(arm, completions={**arm.completions, **rest}) if rest else arm for arm, rest in sides
+        )
+        return baseline, candidate
+
+    def without(self, arm: Capture) -> Capture:
+        """An arm of `whole` without it again."""
+        gone = self.of_baseline.keys() | self.of_candidate.keys()
+        return _but(arm, gone) if gone else arm
 
 
 def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
@@ -262,9 +284,19 @@ def _without_cut(both: Prompts) -> Prompts:
     size = int(both.candidate.prompts.sizes.max(initial=0))
     pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if len(b) == size < len(a) and _is_cut(a, b)}
     lost = {len(a) - len(b) for a, b in pairs.values()}
-    if len(pairs) < FEW or len(lost) == 1:
+    if len(pairs) < FEW or (len(lost) == 1 and not _only_long_ones(both, pairs)):
         return both  # as many tokens less in each are another template
     return _left_out(both, pairs, _cut(both.candidate.header.arm, len(pairs), size))
+
+
+def _only_long_ones(both: Prompts, cut: Mapping[Key, object]) -> bool:
+    """Are the prompts that are not cut the same in both arms, and none longer than the cut ones?"""
+    base, arm = both.baseline, both.candidate
+    size = max(len(arm.completions[key].prompt_token_ids) for key in cut)
+    rest = [key for key in arm.completions if key in base.completions and key not in cut]
+    whole = [base.completions[key].prompt_token_ids for key in rest]
+    same = all(np.array_equal(a, arm.completions[key].prompt_token_ids) for key, a in zip(rest, whole, strict=True))
+    return len(rest) >= FEW and same and all(len(a) <= size for a in whole)
 
 
 def _is_cut(a: TokenIds, b: TokenIds) -> bool:
@@ -326,12 +358,15 @@ def _ends_with(whole: TokenIds, end: TokenIds) -> bool:
 
 
 def _left_out(both: Prompts, keys: Mapping[Key, object], reason: Message) -> Prompts:
-    def keep(arm: Capture) -> Capture:
-        return replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})
-
     return structs.replace(
         both,
-        baseline=keep(both.baseline),
-        candidate=keep(both.candidate),
+        baseline=_but(both.baseline, keys),
+        candidate=_but(both.candidate, keys),
         remarks=both.remarks + Remarks(reasons=(reason,)),
+        of_baseline={**both.of_baseline, **_of(both.baseline, keys)},
+        of_candidate={**both.of_candidate, **_of(both.candidate, keys)},
     )
+
+
+def _but(arm: Capture, keys: Collection[Key]) -> Capture:
+    return replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})

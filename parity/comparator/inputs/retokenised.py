@@ -20,6 +20,7 @@ from parity.comparator.inputs.counts import said_tokens
 from parity.comparator.inputs.finish_reasons import FEW
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
+from parity.comparator.inputs.text_habits import LIKE_IT
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TokenIds, TopLogprobs
@@ -59,7 +60,9 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
             continue
         if other.text is None:
             left += 1
-            changed[key] = replace(one, text=None, logprobs=None)
+            begins = _is_beginning(one, other) and _may_end_alike(other, one)  # without the blanks at its end, maybe
+            ids = other.token_ids if begins else one.token_ids
+            changed[key] = replace(one, token_ids=ids, text=None, logprobs=None)
             unread.add(key)
             made.pop(ScoreKey(target.header.arm, *key), None)
             continue
@@ -208,19 +211,35 @@ def _blanks(source: Capture, target: Capture) -> bool:
 
 
 def _blank_first(source: Capture, target: Capture) -> int:
-    """Characters that the target puts before every text, and the source does not: one blank, or none."""
-    texts = [one.text for one in target if one.text]
-    if len(texts) < 2 or not all(text.startswith(" ") for text in texts):
-        return 0
-    return 0 if all(one.text.startswith(" ") for one in source if one.text) else 1
+    """Characters that the target puts before every text, and the source does not: one blank, or none. The source's own
+    may all begin with one, as words after most prompts do."""
+    mine = [one.text for one in target if one.text]
+    alone = not all(one.text.startswith(" ") for one in source if one.text)
+    if len(mine) > 1 and alone and all(text.startswith(" ") for text in mine):
+        return 1
+    pairs = [
+        (other.text, one.text)
+        for key, one in target.completions.items()
+        if one.text and (other := source.completions.get(key)) is not None and other.text
+    ]
+    more = sum(_blanks_before(mine) > _blanks_before(theirs) for theirs, mine in pairs)
+    return int(more >= FEW and more >= LIKE_IT * len(pairs))
+
+
+def _blanks_before(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
 
 
 def _begins_alike(one: Completion, other: Completion) -> bool:
     """Is this the other's text without the blanks at its end, and with something before it that is off the ids: the
     prompt?"""
-    size, core = len(one.token_ids), (other.text or "").strip()
-    begins = size < len(other.token_ids) and np.array_equal(one.token_ids, other.token_ids[:size])
-    return begins and bool(core) and (one.text or "").strip().endswith(core)
+    core = (other.text or "").strip()
+    return _is_beginning(one, other) and bool(core) and (one.text or "").strip().endswith(core)
+
+
+def _is_beginning(one: Completion, other: Completion) -> bool:
+    size = len(one.token_ids)
+    return size < len(other.token_ids) and np.array_equal(one.token_ids, other.token_ids[:size])
 
 
 def _before(one: Completion, text: str, detokenize: Detokenize) -> int:

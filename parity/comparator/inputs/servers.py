@@ -49,13 +49,16 @@ def is_streamed(header: Header) -> bool:
     return _served(header).get("stream") is True
 
 
-def contradictions(baseline: Capture, candidate: Capture, miscounted: Mapping[Key, Message]) -> list[Finding]:
+def contradictions(
+    baseline: Capture, candidate: Capture, miscounted: Mapping[Key, Message], every: Capture
+) -> list[Finding]:
     """Answers of the candidate that do not add up: a stream's chunks against each other, tokens against the usage
-    (`miscounted`, see counts.py). What every answer of a server has is its habit (`same_problems`)."""
+    (`miscounted`, see counts.py). What every answer of a server has, of `every` one that it gave, is its habit
+    (`same_problems`)."""
     if not candidate.answers and not miscounted:
         return []
     found = []
-    usual = _in_every_answer(candidate)
+    usual = _in_every_answer(every)
     for completion in candidate:
         shown = [said for words, said in _problems(completion).items() if words not in usual][:MOST_SHOWN]
         if completion.key in miscounted:

@@ -66,14 +66,24 @@ def habit_of(samples: Sequence[Sample]) -> TextHabit:
     need of one."""
     odd = [one for one in samples if not same_text(one.text, one.expected)]
     if len(odd) < FEW:
-        return NONE
+        return next((one for one in _shown_by_one(odd) if _explained(one, samples) == len(samples)), NONE)
     known = _habits(odd)
     one = _best(known, samples)
     if _explained(one, samples) == len(samples):
         return one
+    for rest in _shown_by_one([_changed(sample, *one.plain(sample)) for sample in samples if not one.same(sample)]):
+        if _explained(both := _then(one, rest), samples) == len(samples):
+            return both
     two = _best([_then(first, second) for first in known for second in known if first is not second], samples)
     habit = two if _explained(two, samples) >= _explained(one, samples) + FEW else one
     return habit if all(_explained(habit, of) >= LIKE_IT * len(of) for of in (odd, samples)) else NONE
+
+
+def _shown_by_one(odd: Sequence[Sample]) -> list[TextHabit]:
+    """What a single text is enough for, where all others are as they would be: blanks taken off its ends, and the name
+    of the token that it stopped at."""
+    ends = [match[0] for one in odd if one.at_end_token and (match := _IN_BRACKETS.search(one.text))]
+    return [*_TAKES_OFF, *map(_ending, ends)] if odd else []
 
 
 def _best(habits: Sequence[TextHabit], samples: Sequence[Sample]) -> TextHabit:
@@ -139,14 +149,18 @@ def _without_prompt(one: Sample) -> tuple[str, str]:
 
 
 def _end_alone(one: Sample) -> tuple[str, str]:
-    return one.text[max(0, len(one.text) - len(one.expected)) :], one.expected
+    text, expected = one.text.rstrip(), one.expected.rstrip()  # either arm may take blanks off
+    return text[max(0, len(text) - len(expected)) :], expected
 
 
 _EMPTY = TextHabit(message("text.habit_empty", "it gives no text"), lambda one: (one.text, ""))
-_BLANKS = (
+_TAKES_OFF = (
     TextHabit(message("text.habit_left", "it takes blanks off the beginning of its texts"), _stripped_left),
     TextHabit(message("text.habit_right", "it takes blanks off the end of its texts"), _stripped_right),
     TextHabit(message("text.habit_both", "it takes blanks off both ends of its texts"), _stripped),
+)
+_BLANKS = (
+    *_TAKES_OFF,
     TextHabit(message("text.habit_blank", "it begins every text with a blank"), _with_blank),
 )
 _BARE = TextHabit(
@@ -246,7 +260,8 @@ def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextH
     if detokenize is None and served(other.header) and not served(arm.header):
         return NONE  # where the texts of the two tell nothing but that they differ, it is the server's habit
     ends = terminators(arm.header) | terminators(other.header)
-    pairs = ((one, sample) for one in arm if (sample := _sample(one, other, detokenize, ends)) is not None)
+    some = (one for one in arm if len(one.token_ids))
+    pairs = ((one, sample) for one in some if (sample := _sample(one, other, detokenize, ends)) is not None)
     return habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])
 
 
@@ -273,8 +288,10 @@ def _may_be_cut(arm: Capture, one: Completion) -> bool:
 
 def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends: Collection[int]) -> Sample | None:
     """A completion's text beside what it should be; None where nothing says that."""
-    if one.text is None or not len(one.token_ids):
+    if one.text is None:
         return None
+    if not len(one.token_ids):  # it stopped at once, at a token that is left out: its text may still begin with a blank
+        return None if detokenize is None else Sample(one.text, "", detokenize(_readable(one.prompt_token_ids)))
     twin = other.completions.get(one.key)
     same = twin is not None and np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends))
     at_end = one.finish_reason in ("stop", None) and int(one.token_ids[-1]) in ends

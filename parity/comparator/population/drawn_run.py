@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as replaced
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,7 +67,8 @@ def tested(
         for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
         if not (a.aborted or b.aborted or b.key in left_out)
     ]
-    baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
+    room = _room(inputs)
+    baseline, candidate = (_within(room, arm) for arm in ([a for a, _ in whole], [b for _, b in whole]))
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
     ends = inputs.ends_of_one_arm
 
@@ -119,6 +120,25 @@ def tested(
         else (),
     )
     return tests, (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
+
+
+def _room(inputs: Inputs) -> int | None:
+    """Tokens of the shorter context, with the prompt; None where nothing says it."""
+    known: list[Any] = [arm.header.engine.get("max_model_len") for arm in (inputs.baseline, inputs.candidate)]
+    return min((one for one in known if isinstance(one, int)), default=None)
+
+
+def _within(room: int | None, completions: list[Completion]) -> list[Completion]:
+    """As far as both arms could go: what is drawn in a longer context ends later for that alone."""
+    if room is None:
+        return completions
+    return [_ended_at(room - len(one.prompt_token_ids), one) for one in completions]
+
+
+def _ended_at(size: int, one: Completion) -> Completion:
+    if len(one.token_ids) <= max(0, size):
+        return one
+    return replaced(one, token_ids=one.token_ids[: max(0, size)], finish_reason="length")
 
 
 def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -97,13 +97,21 @@ _AT_ONCE = 4096
 """Streams of which the ends are looked at together."""
 
 
-def loops(pairs: Pairs) -> Loops:
-    """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
+def loops(pairs: Pairs, ends: Collection[int] = ()) -> Loops:
+    """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs.
+
+    ends: tokens that parity has put at the end of texts that came without ids, and that do not end a loop.
+    """
     rows = np.flatnonzero(~pairs.identical & pairs.same_prompt)
     if pairs.aborted:
         whole = [not (pairs.baseline[row].aborted or pairs.candidate[row].aborted) for row in rows.tolist()]
         rows = rows[np.array(whole, dtype=np.bool_)]
-    first, second = (ends_in_loop(side, rows) for side in (pairs.baseline_tokens, pairs.candidate_tokens))
+    if ends:
+        both = (pairs.baseline, pairs.candidate)
+        arms = ([_without_end(arm[row].token_ids, ends) for row in rows.tolist()] for arm in both)
+        first, second = (np.array([loop_period(one) is not None for one in arm], dtype=np.bool_) for arm in arms)
+    else:
+        first, second = (ends_in_loop(side, rows) for side in (pairs.baseline_tokens, pairs.candidate_tokens))
     only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
     return Loops(
         both=int((first & second).sum()),
@@ -111,6 +119,10 @@ def loops(pairs: Pairs) -> Loops:
         only_candidate=only_candidate,
         p_candidate_loops_more=mcnemar_more(only_candidate, only_baseline),
     )
+
+
+def _without_end(tokens: TokenIds, ends: Collection[int]) -> TokenIds:
+    return tokens[:-1] if len(tokens) and int(tokens[-1]) in ends else tokens
 
 
 def ends_in_loop(column: RaggedTokens, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

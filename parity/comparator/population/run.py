@@ -12,7 +12,9 @@ from parity.comparator.classes import along
 from parity.comparator.detect.found import Found
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, rates
 from parity.comparator.population.drawn_run import tested
 from parity.comparator.population.moved import moved
@@ -92,7 +94,7 @@ def measure(
         stats = _with_missed(stats, *in_drawn)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
     part = inputs.without(drawn.keys)
-    loops = rates.loops(greedy)
+    loops = rates.loops(greedy, _ends_put_there(inputs))
     chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
     stats = structs.replace(
         stats,
@@ -110,6 +112,13 @@ def measure(
         stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
     own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
+
+
+def _ends_put_there(inputs: Inputs) -> frozenset[int]:
+    """Tokens that may stand at the end of ids that were made from a text, though the engine said none: "stop" alone
+    says that one did, and some servers say it of every end."""
+    arms = [arm.header for arm in (inputs.baseline, inputs.candidate)]
+    return frozenset[int]().union(*map(terminators, arms)) if any(map(text_alone, arms)) else frozenset()
 
 
 def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int, int]:

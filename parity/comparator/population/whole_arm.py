@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -38,6 +39,10 @@ OTHER_KIND = 0.2
 COARSE = 0.02
 """Nats between neighbouring logprobs from which their rounding hides what residuals would show."""
 
+COARSE_ALONE = 0.003
+"""The same where there are no scores, so that no residuals of the baseline have the same rounding: of tokens that are
+nearly sure, a step of 0.01 nats looks like noise of several bf16 units."""
+
 EXACT = 1e-9
 """Nats: a residual of that size is none."""
 
@@ -58,14 +63,17 @@ FEW_STEPS = 16
 """Residuals that it takes to say how coarse logprobs are."""
 
 DECIMALS = (0.01, 0.001)
-"""Nats: steps of logprobs that are written with two or three decimals. Beside an arm that writes them whole their
-rounding looks like noise of its logits."""
+"""Steps of logprobs that are written with two or three decimals; of natural logarithms, nats. Beside an
+arm that writes them whole their rounding looks like noise of its logits."""
 
 HALVES = (("bf16", 0xFFFF), ("fp16", 0x1FFF))
 """Formats of logprobs, and the bits of single precision that a number of theirs leaves empty."""
 
+BASES = (1.0, math.log(2), math.log(10))
+"""By what the numbers of an arm were multiplied, if they were logarithms to another base."""
+
 GRIDS = (1.0, 0.5, 0.25, 0.2, 0.125, 0.1, 0.0625, 0.05, 0.04, 0.03125, 0.025)
-"""Nats: steps of an arm's own logprobs that are looked for."""
+"""Steps of an arm's own numbers that are looked for; of natural logarithms, nats."""
 
 LISTS_SAMPLED = 512
 """Scores looked at for the unit of the logits and for how near the two best tokens lie."""
@@ -156,7 +164,10 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
             size=max(sizes),
         )
     step = _step(found.sample)
-    if step > COARSE:
+    decimals = 0.0 if found.by_scores else max(map(_decimals, found.sample.own))
+    if decimals > COARSE_ALONE:
+        step = max(step, decimals)
+    if step > COARSE or decimals > COARSE_ALONE:
         return None, message(
             "numerics.coarse",
             "the logprobs come in steps of about {step:.3f} nats: residuals that small could not be tested",
@@ -212,7 +223,12 @@ def _grid(logprobs: FloatArray) -> float:
     known = logprobs[logprobs < -EXACT]
     if len(known) < FEW_STEPS:
         return 0.0
-    return next((step for step in GRIDS if _steps(known, step, 1e-5) > ALL_BUT_FEW), 0.0)
+    return next((step for step in _in_nats(GRIDS) if _steps(known, step, 1e-5) > ALL_BUT_FEW), 0.0)
+
+
+def _in_nats(steps: Sequence[float]) -> Iterator[float]:
+    """Steps of numbers in any base."""
+    return (base * step for base in BASES for step in steps)
 
 
 def _form(logprobs: FloatArray) -> str:
@@ -222,8 +238,17 @@ def _form(logprobs: FloatArray) -> str:
         return ""
     bits = known.astype(np.float32).view(np.uint32)
     of_format = (name for name, empty in HALVES if ((bits & empty) == 0).mean() > ALL_BUT_FEW)
-    of_step = (f"{step:g}" for step in DECIMALS if _steps(known, step, 1e-3) > ALL_BUT_FEW)
-    return next(of_format, next(of_step, ""))
+    of_step = (f"{step:.2g}" for step in [_decimals(logprobs)] if step)
+    of_probability = (f"p {step:g}" for step in DECIMALS if _steps(np.exp(known), step, 1e-3) > ALL_BUT_FEW)
+    return next(of_format, next(of_step, next(of_probability, "")))
+
+
+def _decimals(logprobs: FloatArray) -> float:
+    """The step of DECIMALS, in nats, that the logprobs of an arm are rounded to; 0 for none."""
+    known = logprobs[logprobs < -EXACT]
+    if len(known) < FEW_STEPS:
+        return 0.0
+    return next((step for step in _in_nats(DECIMALS) if _steps(known, step, 1e-3) > ALL_BUT_FEW), 0.0)
 
 
 def _steps(logprobs: FloatArray, step: float, off: float) -> float:

@@ -20,6 +20,7 @@ from server_habits import (
     plain,
     planted,
     served,
+    turned,
 )
 from worlds import FLAT, PEAKED, SURE, Shape
 
@@ -370,10 +371,6 @@ def test_a_servers_chosen_logprobs_of_another_place_are_a_fault() -> None:
              for key, one in pair.candidate.completions.items() if one.logprobs is not None}  # fmt: skip
     result = replace(pair, candidate=replace(pair.candidate, completions=moved)).asked()
     assert {one.kind for one in result.corrupt} == {Kind.LOGPROB_MISMATCH}
-
-
-def turned(pair: Pair) -> Pair:
-    return replace(pair, baseline=pair.candidate, candidate=pair.baseline)
 
 
 def test_a_row_of_another_is_found_where_all_outputs_begin_with_their_prompt() -> None:
