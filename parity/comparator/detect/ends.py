@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from parity.comparator.detect import near_ties, stops
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
+from parity.comparator.inputs.finish_reasons import CUT_OTHERWISE
 from parity.comparator.reference.gaps import gap_instead
 from parity.messages import Message, message
 from parity.records import Completion, Kind
@@ -138,18 +139,14 @@ def _late(case: Case, setup: Setup) -> Case:
     return _with(case, Event(Kind.OVERRUN, at, len(b.token_ids) - at, EndEvidence(why=why)))
 
 
-CUT_OTHERWISE = 2
-"""Tokens that a text may have more where its beginning is cut into the tokens of the other arm."""
-
-
 def _within_limit(case: Case, setup: Setup) -> bool:
-    """Did length end the baseline, of ids that were made from a text, before as many as were allowed, and has the
-    candidate no more than these? Then it was the baseline's context, of which ids from texts say nothing (inputs)."""
+    """Did length end the baseline, where ids were made from a text, and has the candidate no more than were allowed?
+    Then it was the baseline's context, of which such ids say nothing."""
     rules = setup.rules
     most = rules.max_tokens if case.b.max_tokens is None else case.b.max_tokens
     if rules.counts or case.a.finish_reason != "length" or most is None:
         return False
-    return len(case.a.token_ids) < most and len(case.b.token_ids) <= most + CUT_OTHERWISE
+    return len(case.b.token_ids) <= most + CUT_OTHERWISE
 
 
 RULES: Final[tuple[Callable[[Case, Setup], Case], ...]] = (

@@ -245,14 +245,15 @@ def _filling(arm: Capture, ended: Iterable[Completion]) -> tuple[list[Completion
         and len(one.token_ids) < limit
     ]
     context, count = max(Counter(map(_total, early)).items(), key=lambda item: item[1], default=(0, 0))
-    if count < 2 or count * 2 <= len(early) or any(_total(one) > context for one in arm):
+    slack = CUT_OTHERWISE * text_alone(arm.header)
+    if count < 2 or count * 2 <= len(early) or any(_total(one) > context + slack for one in arm):
         return [], 0
-    least = context - LOST * text_alone(arm.header)
-    return [one for one in early if _total(one) >= least], context
+    return [one for one in early if _total(one) >= context - slack], context
 
 
-LOST = 2
-"""Tokens that a text may have lost with the blanks at its end."""
+CUT_OTHERWISE = 2
+"""Tokens by which ids made from a text may be more or fewer than those that the engine said: of a text that is cut
+otherwise, or has lost blanks at its end."""
 
 
 def _beginning(twin: Completion, one: Completion) -> Completion:

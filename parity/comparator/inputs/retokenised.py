@@ -78,7 +78,8 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
         elif np.array_equal(one.token_ids, other.token_ids):
             changed[key] = replace(one, text=other.text)
         elif detokenize is None and _begins_alike(one, other):
-            changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None)
+            ids = other.token_ids if _may_end_alike(other, one) else _without_end(other.token_ids, ends)
+            changed[key] = replace(one, token_ids=ids, text=other.text, logprobs=None)
             made.pop(score_key, None)
         elif detokenize is None:
             left += 1

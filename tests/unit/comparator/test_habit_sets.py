@@ -98,6 +98,14 @@ ONCE_ACCUSED = [
     Attempt(("shows_special_tokens",), world="sure 282 at 0", scored=False, by_script=True),
     Attempt(("echoes_tokens", "shows_special_tokens"), world="sure 360 at 0"),
     Attempt(("drops_the_eos", "counts_otherwise"), ("drops_the_eos", "counts_otherwise"), world="flat 362 at 0"),
+    Attempt(
+        ("text_with_a_blank_and_no_ids",),
+        ("ends_at_its_context", "echoes_the_prompt_and_a_blank_and_gives_no_ids"),
+        fault="drop5",
+    ),
+    Attempt(
+        ("ends_at_its_context", "counts_the_eos_in_its_usage", "text_and_no_ids"), world="peaked 801 at 0", shown=False
+    ),
 ]
 """Each accused a healthy row, or a healthy run."""
 
