@@ -96,7 +96,8 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
                 said = str(judged.result.reasons[0])
                 messages = (*judged.result.reasons, *judged.result.notes)
                 how, why = ("", "") if view == AT_FAULT else spoken(judged.result.stats, truth, messages)
-                passes.append({"view": view, "seed": faulty.seed, "said": said, "spoken": how, "why": why})
+                one = {"view": view, "seed": faulty.seed, "moved": 1000 * share, "said": said}
+                passes.append({**one, "spoken": how, "why": why})
         faulty.forget()
     return {
         "shape": name, "family": fault.family, "fault": fault.name, "size": fault.size, "moved": 1000 * moved / tokens,
@@ -143,10 +144,10 @@ def show(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
     for how, what in ((EXCLUDED, "contradict themselves: they say that this would have been seen"),
                       (UNSPOKEN, f"of what moves more than {LEAST:g} in 1,000 do not speak of it")):  # fmt: skip
         told = [(row, one) for row, one in every if one.get("spoken") == how]
-        some = [(row, one) for row, one in told if how == EXCLUDED or row["moved"] > LEAST]
+        some = [(row, one) for row, one in told if how == EXCLUDED or _moved_by(one, row) > LEAST]
         print(f"{len(some)} of {len(every)} PASS {what}")
         for row, one in some:
-            print(f"  {row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), {one['view']}, "
+            print(f"  {row['shape']} {row['fault']}, {row['size']} ({_moved_by(one, row):.1f}), {one['view']}, "
                   f"seed {one['seed']}: {one['why']}")  # fmt: skip
     wrong = [(row, one) for row in rows for one in row.get("blamed", ())]
     if AT_FAULT in views:
@@ -154,11 +155,18 @@ def show(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
     for row, one in wrong if whole else ():
         print(f"{row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), accused: {one['said']}")
     for row, one in passed if whole else ():
-        print(f"{row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), {one['view']}: {one['said']}")
+        moved = _moved_by(one, row)
+        print(f"{row['shape']} {row['fault']}, {row['size']} ({moved:.1f}), {one['view']}: {one['said']}")
 
 
 def false_passes(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    return ((row, one) for row in rows if row["moved"] > LEAST for one in row["passes"])
+    return ((row, one) for row in rows for one in row["passes"] if _moved_by(one, row) > LEAST)
+
+
+def _moved_by(one: Mapping[str, Any], row: Mapping[str, Any]) -> float:
+    """Tokens in 1,000 that the fault moves in the run that is a PASS."""
+    moved: float = one.get("moved", row["moved"])
+    return moved
 
 
 def say(line: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.comparator.population.first_contexts import CONTEXT
 from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.residual_tests import Arm as Residual
 from parity.comparator.statistics import FloatArray
@@ -142,12 +143,29 @@ def _numbers(fault: Fault, faulty: Faulty, baseline: Capture) -> Numbers:
 
 
 def _of_each(fault: Fault, faulty: Faulty, baseline: Capture, keys: Sequence[Key]) -> tuple[float, ...]:
-    """How many times the sound noise of all completions each of these has."""
-    scores, sounds, wrongs = _forced(fault, faulty, baseline)
+    """How many times the sound noise of all completions each of these has. Of a context that comes again, in a loop or
+    in another round, one token counts: a hundred copies of one rounding are no noise."""
+    scores, sounds, wrongs = (_once(one, baseline) for one in _forced(fault, faulty, baseline))
     score, sound = (np.concatenate(list(one.values())) for one in (scores, sounds))
     usual = _noise(sound - score, score)
-    each = [_noise(wrongs[key] - scores[key] + fault.broken.lift, scores[key]) for key in keys if key in scores]
+    known = [key for key in keys if key in scores and len(scores[key])]
+    each = [_noise(wrongs[key] - scores[key] + fault.broken.lift, scores[key]) for key in known]
     return tuple(one / usual if usual else 1.0 for one in each)
+
+
+def _once(values: Mapping[Key, FloatArray], arm: Capture) -> dict[Key, FloatArray]:
+    """Those of tokens after contexts that no earlier token of their round stands after."""
+    found = {}
+    seen: set[tuple[int, bytes]] = set()
+    for key, some in values.items():
+        whole = arm.completions[key].token_ids
+        names = [(key.round, whole[max(0, at - CONTEXT + 1) : at + 1].tobytes()) for at in range(len(whole))]
+        new = []
+        for at, name in enumerate(names):
+            new.append(at < CONTEXT - 1 or name not in seen)
+            seen.add(name)
+        found[key] = some[np.array(new, dtype=np.bool_)]
+    return found
 
 
 def _noise(residuals: FloatArray, score: FloatArray) -> float:

@@ -7,7 +7,7 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 
 import numpy as np
@@ -111,8 +111,9 @@ class New:
     """Of the tokens of both arms, whichever arm's: stretch after stretch, those after tokens of their own; and the
     same of the tokens at one place, or after one number of tokens."""
 
-    def __init__(self, most: int) -> None:
-        """most: tokens there may be."""
+    def __init__(self, most: int, spot: Callable[[PairedResiduals], Ints] | None = None) -> None:
+        """most: tokens there may be. spot: what all three are asked by instead, as the round; shape (N,)."""
+        self._spot = spot
         self._seen: list[list[FirstContexts]] = [[FirstContexts(most)] for _ in range(KINDS)]
 
     def of(self, residuals: PairedResiduals) -> Bools:
@@ -121,7 +122,8 @@ class New:
 
     def _kinds(self, some: PairedResiduals) -> Iterator[Bools]:
         alike = some.baseline_token is some.candidate_token or np.array_equal(some.baseline_token, some.candidate_token)
-        for seen, spot in zip(self._seen, (None, some.context, some.place), strict=True):
+        spots = (None, some.context, some.place) if self._spot is None else (self._spot(some),) * KINDS
+        for seen, spot in zip(self._seen, spots, strict=True):
             if not alike and len(seen) == 1:
                 seen.append(seen[0].copy())  # up to here both arms had the same tokens
             found = seen[0].of(some.baseline_token, some.row, some.place, spot)

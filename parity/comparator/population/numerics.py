@@ -123,19 +123,27 @@ def _new_shifts(part: Stretch) -> Shifts:
 
 
 def measure_numerics(
-    looked: Looked | None, gaps: Gaps, unit: float | None, alpha: float, keys: Sequence[Key] = ()
+    looked: Looked | None,
+    gaps: Gaps,
+    unit: float | None,
+    alpha: float,
+    keys: Sequence[Key] = (),
+    by_number: Callable[[Looked], Mapping[str, Looked]] = lambda _: {},
 ) -> Numerics | None:
     """All tests and the numbers they rest on. looked: the residuals of the run; unit: the bf16 unit of the chosen
-    tokens' logits (nats), None where nothing shows it; `keys`: of the pairs that the residuals are of. None where there
-    is nothing to test."""
+    tokens' logits (nats), None where nothing shows it; `keys`: of the pairs that the residuals are of; `by_number`: the
+    same with all that each round, or each sample, says, where much of it repeats others. None where there is nothing to
+    test."""
     p_values = _gap_tests(gaps)
     if looked is None:
         if gaps.drift is None:
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
     step = UNIT if unit is None else unit
-    sums, by_part, *learned = in_one_pass(looked, _first_questions(looked, keys))
+    numbered_ones = by_number(looked) if looked.by_scores else {}
+    sums, by_part, *learned = in_one_pass(looked, _first_questions(looked, keys, numbered_ones))
     second = _SecondPass(looked, by_part, learned, step, keys)
+    of_numbers = parts.of_numbers(numbered_ones, keys, step)
     leans, where = second.leans, second.spots
     noise = looked.noise
     tests = {
@@ -177,8 +185,10 @@ def measure_numerics(
         baseline_off=off,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
         odd_rows=odd_rows(sums.rows, noise[BASELINE], step, alpha, keys) if looked.by_scores else None,
-        noisy_part=noisy_part(second.asked_parts, second.of_parts, alpha),
-        rows_seen=rows_seen(sums.rows, noise[BASELINE], step, alpha) if looked.by_scores else (),
+        noisy_part=noisy_part(
+            [*second.asked_parts, *of_numbers[0]], parts.joined(second.of_parts, of_numbers[1]), alpha
+        ),
+        rows_seen=rows_seen(sums.rows, noise[BASELINE], step, alpha, len(keys)) if looked.by_scores else (),
         scale_ratio=_ratio(noise[CANDIDATE], noise[BASELINE]) if looked.by_scores else None,
         extra_wide_per_10_000=(looked.candidate.wide - looked.baseline.wide) * 1e4,
         logit_noise_in_units=noise[CANDIDATE] / step,
@@ -188,8 +198,11 @@ def measure_numerics(
     return _with_failed(found, tests, alpha)
 
 
-def _first_questions(looked: Looked, keys: Sequence[Key]) -> list[Callable[[Stretch], Any]]:
-    by_part = partial(parts.measure, keys=keys) if looked.by_scores else _nothing
+def _first_questions(
+    looked: Looked, keys: Sequence[Key], numbered_ones: Mapping[str, Looked]
+) -> list[Callable[[Stretch], Any]]:
+    kinds = [one for one in parts.kinds(keys) if one not in numbered_ones]
+    by_part = partial(parts.measure, keys=keys, by_these=kinds) if looked.by_scores else _nothing
     return [_sums, by_part, *(partial(leaning.learn, one, BOTH) for one in GROUPINGS.values()), *_SPOTS]
 
 

@@ -27,6 +27,7 @@ so what is found here proves nothing: it keeps the verdict from PASS.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ from msgspec import Struct, structs
 from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT
 from parity.comparator.population.stretches import Stretch
 from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.statistics import negative_binomial, negative_binomial_tail, student_tail
+from parity.comparator.statistics import binomial_tail, negative_binomial, negative_binomial_tail, student_tail
 from parity.comparator.stats import OddRows, RowsSeen
 from parity.comparator.sums import Added, Joined
 from parity.records import Key
@@ -91,6 +92,21 @@ BEGIN = 32
 
 FARTHEST_BOUND = 40.0
 """Standard errors up to which it is looked for what would have been seen."""
+
+COUNTS = (4, 6, 8, 11, 16, 22, 32)
+"""Completions of which it is said from how much noise on they show."""
+
+MINORITY = 1 / 3
+"""Share of the completions, up to which the others say what is usual."""
+
+LOOKED_AT = 4096
+"""Completions, evenly spaced, by which that is known."""
+
+SEEN = 0.95
+"""Chance with which they do."""
+
+TIMES = tuple(round(1.05**power, 3) for power in range(1, 80))
+"""Times the noise that are tried."""
 
 SHOWN = 8
 """Completions that the statistics name."""
@@ -151,45 +167,70 @@ def odd_rows(sums: Rows, noise: float, step: float, alpha: float, keys: Sequence
     )
 
 
-def rows_seen(sums: Rows, noise: float, step: float, alpha: float) -> tuple[RowsSeen, ...]:
-    """From how much noise on FEWEST completions would have been found, and as many as MOST: with a baseline whose
-    completions are as far off as this run's. Arguments as of `odd_rows`."""
+def rows_seen(sums: Rows, noise: float, step: float, alpha: float, every: int = 0) -> tuple[RowsSeen, ...]:
+    """From how much noise on so many completions they would have been found, with chance SEEN, whichever they are: with
+    a baseline whose completions are as far off as this run's. The fewest of COUNTS that show at all, and the most of
+    them. Arguments as of `odd_rows`; every: completions of the run, where some have no residuals (0: none)."""
     rows = _rows(sums.whole, noise, step)
     if rows is None:
         return ()
-    shrunk = 1.0 + USUAL / float(np.median(rows.sizes))  # what the tokens of usual noise take off
-    largest, least = float(rows.own.max()) * shrunk, LEAST_MORE * shrunk
-    return tuple(
-        RowsSeen(
-            completions=count,
-            times=1.0 + min(_ratio_needed(count, alpha) * largest, max(least, _beyond_needed(rows, count, alpha))),
-        )
-        for count in (FEWEST, MOST)
-        if count <= len(rows.at)
+    share = len(rows.at) / max(every, len(sums.whole.sizes.values))
+    found = [
+        RowsSeen(completions=count, times=times)
+        for count in COUNTS
+        if count <= MINORITY * len(rows.at) and (times := _times_seen(rows, count, share, alpha)) is not None
+    ]
+    return (*found[:1], *found[1:][-1:])
+
+
+def _times_seen(rows: _Rows, count: int, share: float, alpha: float) -> float | None:
+    """The least of TIMES by which so many completions are found. share: of all completions, that say something."""
+    tests = [_far_enough(rows, number, alpha) for number in range(FEWEST, min(count, MOST) + 1)]
+    if rows.standing is not None:
+        tests += [_off_enough(rows, number, alpha) for number in NUMBERS if number <= count]
+
+    def is_seen(times: float) -> bool:
+        hits = ((number, float(seen(times).mean()) * share) for number, seen in tests)
+        return any(binomial_tail(number, count, hit) >= SEEN for number, hit in hits)
+
+    place = bisect_left(TIMES, True, key=is_seen)
+    return TIMES[place] if place < len(TIMES) else None
+
+
+Seen = Callable[[float], Bools]
+"""Of a number of times the noise: which of the completions would be seen with that."""
+
+
+def _far_enough(rows: _Rows, number: int, alpha: float) -> tuple[int, Seen]:
+    """So many completions are enough, each seen: `farthest`, turned round."""
+    level = alpha / SHARE_OF_OTHERS / 2.0 ** (number - FEWEST + 1)
+    ratio = max(LEAST_RATIO, (level ** (-1.0 / number) - 1.0) ** (1.0 / TAIL))
+    least = ratio * float(rows.own.max())
+    return number, lambda times: _beyond(rows, times) >= least
+
+
+def _off_enough(rows: _Rows, number: int, alpha: float) -> tuple[int, Seen]:
+    """The same of `more_than`."""
+    assert rows.standing is not None
+    own, level = rows.standing[0], alpha / SHARE / len(NUMBERS)
+    bounds = np.arange(1.0, FARTHEST_BOUND, 0.25).tolist()
+    chances = (
+        (more_than(number, int((own >= bound).sum()), _expected(rows, bound), len(own)), bound) for bound in bounds
     )
+    bound = next((bound for chance_beyond, bound in chances if chance_beyond < level), math.inf)
+    return number, lambda times: (_standing(rows, times) >= bound) & (_beyond(rows, times) >= LEAST_MORE)
 
 
-def _ratio_needed(count: int, alpha: float) -> float:
-    """Times the baseline's farthest, that so many completions must be off: `farthest`, turned round."""
-    level = alpha / SHARE_OF_OTHERS / 2.0 ** (count - FEWEST + 1)
-    return float(max(LEAST_RATIO, (level ** (-1.0 / count) - 1.0) ** (1.0 / TAIL)))
+def _beyond(rows: _Rows, times: float) -> FloatArray:
+    """How far beyond the usual noise these completions would be with so many times the noise that they had."""
+    sums, sizes = (one[:: rows.every] for one in (rows.sums, rows.sizes))
+    return np.asarray((times * sums + USUAL * rows.mean) / (sizes + USUAL) / rows.usual - 1.0)
 
 
-def _beyond_needed(rows: _Rows, count: int, alpha: float) -> float:
-    """Times the usual noise beyond it, that so many completions of the usual length must have: `more_than`, turned
-    round, and a standard error more, so that those are seen which happen to have less."""
-    if rows.standing is None:
-        return math.inf
-    own = rows.standing[0]
-    bounds = np.arange(1.0, FARTHEST_BOUND, 0.25)
-    level = alpha / SHARE / len(NUMBERS)
-
-    def chance_beyond(bound: float) -> float:
-        return more_than(count, int((own >= bound).sum()), _expected(rows, bound), len(own))
-
-    enough = (one for one in bounds.tolist() if chance_beyond(one) < level)
-    bound = next(enough, None)
-    return math.inf if bound is None else (bound + 1.0) * rows.usual_error
+def _standing(rows: _Rows, times: float) -> FloatArray:
+    """The same in standard errors."""
+    sums, sizes, errors = (one[:: rows.every] for one in (rows.sums, rows.sizes, rows.errors))
+    return np.asarray((times * sums - sizes * rows.median) / errors)
 
 
 class _Rows(Struct, frozen=True):
@@ -202,8 +243,18 @@ class _Rows(Struct, frozen=True):
     other: FloatArray
     standing: tuple[FloatArray, FloatArray] | None
     """The same in standard errors; None where the baseline computes to the last bit and so has none."""
-    usual_error: float
-    """A standard error of a completion of the usual length, times the usual noise."""
+    sums: FloatArray
+    """The baseline's noise, nats, and its standard errors, both of shape (N,); its mean over all tokens, the median
+    completion's with USUAL tokens of that, and without."""
+    errors: FloatArray
+    mean: float
+    usual: float
+    median: float
+
+    @property
+    def every(self) -> int:
+        """Of so many completions one is looked at to say what would be seen."""
+        return 1 + len(self.at) // LOOKED_AT
 
 
 class _Odd(Struct, frozen=True):
@@ -286,11 +337,13 @@ def _rows(of: OfRows, noise: float, step: float) -> _Rows | None:
         return None
     error = None if exact else _standard_errors(sums[0], sizes, of.squares.values[at].astype(np.float64))
     usual = [float(_median(one / sizes, sizes)) for one in sums]
+    mean = float(sums[0].sum() / sizes.sum())
+    middle = max(float(np.median((sums[0] + USUAL * mean) / (sizes + USUAL))), least)
     if error is None or not usual[0]:
-        return _Rows(at, sizes, own, other, None, math.inf)
+        return _Rows(at, sizes, own, other, None, sums[0], np.full(len(at), np.inf), mean, middle, usual[0])
     more = max(1.0, usual[1] / usual[0])  # an arm that is noisier everywhere scatters more as well
     standing = (sums[0] - sizes * usual[0]) / error, (sums[1] - sizes * usual[1]) / (error * more)
-    return _Rows(at, sizes, own, other, standing, float(np.median(error / sizes)) / usual[0])
+    return _Rows(at, sizes, own, other, standing, sums[0], error, mean, middle, usual[0])
 
 
 def _standard_errors(sums: FloatArray, sizes: FloatArray, squares: FloatArray) -> FloatArray | None:

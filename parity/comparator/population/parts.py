@@ -5,13 +5,15 @@ as it is, and no completion far off. So tokens are cut at fixed bounds by where 
 and how long the prompt is, and by round and sample, and each part is asked for itself: has the candidate more noise
 there than the baseline, by more than it has in the rest?
 
-Of the same contexts one token counts (as leaning.py). Kernels that split long contexts do round otherwise there, so
+Of the same contexts one token counts (as leaning.py). Rounds of one request are mostly the same contexts again; where
+they are, each round counts its own (`of_numbers`). Kernels that split long contexts do round otherwise there, so
 what is found here proves nothing: it keeps the verdict from PASS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.population.residual_tests import BIT_EXACT, FROM_BIT_EXACT, LEAST_FACTOR, Groups, numbered
-from parity.comparator.population.stretches import Stretch
+from parity.comparator.population.stretches import Looked, Stretch, in_one_pass
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.statistics import student_mean, symmetric_sum
 from parity.comparator.stats import NoisyPart
@@ -44,8 +46,9 @@ LEAST_COMPLETIONS = 8
 MOST_NUMBERS = 16
 """Rounds, or samples, that are asked one by one."""
 
-BOUNDS = (1.0, 1.5)
-"""Times each power of two: the tokens at which parts begin."""
+BOUNDS = (1.0, 1.25, 1.5, 1.75)
+"""Times each power of two: the tokens at which parts begin. With half as many a part may have a third of sound tokens
+in it; with all of these an eighth, for twice as many questions."""
 
 BEGINS = sorted({int(times * 2**power) for power in range(2, 31) for times in BOUNDS})
 """At each of these a part begins."""
@@ -111,16 +114,17 @@ def _values(part: Stretch, by: str, at: Ints, keys: Sequence[Key]) -> Ints:
     return {"place": place, "context": context, "prompt": context - place}[by]
 
 
-def _kinds(keys: Sequence[Key]) -> tuple[str, ...]:
+def kinds(keys: Sequence[Key]) -> tuple[str, ...]:
+    """By what tokens are cut."""
     return ("place", "context", "prompt", *(NUMBERED if keys else ()))
 
 
-def measure(part: Stretch, keys: Sequence[Key]) -> ByPart:
-    """What stands in each part. keys: of the pairs."""
+def measure(part: Stretch, keys: Sequence[Key], by_these: Sequence[str] | None = None) -> ByPart:
+    """What stands in each part. keys: of the pairs. by_these: by which tokens are cut, where not by all `kinds`."""
     counted = _counted(part)
     found: dict[Named, Within] = {}
     if len(counted.at):
-        for by in _kinds(keys):
+        for by in kinds(keys) if by_these is None else by_these:
             found |= _measured(by, _values(part, by, counted.at, keys), counted)
     return ByPart(found, _within(counted, np.ones(len(counted.at), dtype=np.bool_)))
 
@@ -205,10 +209,28 @@ class Answers(Struct, frozen=True):
         return Answers(tuple(one + two for one, two in zip(self.of_each, other.of_each, strict=True)))
 
 
+def joined(*answers: Answers | None) -> Answers:
+    return Answers(tuple(one for some in answers if some is not None for one in some.of_each))
+
+
 def ask(asked: Sequence[Asked], keys: Sequence[Key], part: Stretch) -> Answers:
     counted = _counted(part)
     values = {by: _values(part, by, counted.at, keys) for by in {one.name.by for one in asked}}
     return Answers(tuple(_more(one, values[one.name.by], counted) for one in asked))
+
+
+def of_numbers(looked: Mapping[str, Looked], keys: Sequence[Key], step: float) -> tuple[list[Asked], Answers]:
+    """What is asked, and answered, of each round and each sample, where each counts contexts of its own: `looked` by
+    the name of what is numbered."""
+    asked: list[Asked] = []
+    answers: list[More] = []
+    for by, one in looked.items():
+        (found,) = in_one_pass(one, [partial(measure, keys=keys, by_these=(by,))])
+        some = asked_of(found, step)
+        (said,) = in_one_pass(one, [partial(ask, some, keys)])
+        asked += some
+        answers += said.of_each
+    return asked, Answers(tuple(answers))
 
 
 def _more(asked: Asked, values: Ints, counted: _Counted) -> More:

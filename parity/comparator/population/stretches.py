@@ -84,12 +84,14 @@ class Looked:
     """Iterates over the stretches of a run, as often as asked. What was recorded of all tokens is known from the
     first look."""
 
-    def __init__(self, residuals: Residuals, step: float) -> None:
-        """step: the bf16 unit of the logits, nats."""
+    def __init__(
+        self, residuals: Residuals, step: float, spot: Callable[[PairedResiduals], Ints] | None = None
+    ) -> None:
+        """step: the bf16 unit of the logits, nats. spot: as `New` has it."""
         self._residuals, self._step = residuals, step
         self._new, self._stretches = Unnamed(), 0
         self.completions = 0
-        new, every = New(residuals.most), max(1, residuals.most // rates.QUANTILES_OF)
+        new, every = New(residuals.most, spot), max(1, residuals.most // rates.QUANTILES_OF)
         sums, some = [], []
         for one in residuals:
             self.by_scores = one.by_scores

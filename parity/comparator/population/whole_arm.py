@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, structs
 
 from parity.comparator.detect.pairs import Judged
@@ -16,11 +18,12 @@ from parity.comparator.inputs.conventions import RAW
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import numerics, rates
 from parity.comparator.population.numerics_said import numerics_findings
+from parity.comparator.population.parts import NUMBERED
 from parity.comparator.population.stretches import Looked, Sample
 from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.references import References
-from parity.comparator.reference.residuals import Residuals, paired_residuals
+from parity.comparator.reference.residuals import PairedResiduals, Residuals, paired_residuals
 from parity.comparator.reference.stored import changed, gaps_alone, overlaid
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
@@ -71,6 +74,10 @@ HALVES = (("bf16", 0xFFFF), ("fp16", 0x1FFF))
 
 BASES = (1.0, math.log(2), math.log(10))
 """By what the numbers of an arm were multiplied, if they were logarithms to another base."""
+
+REPEATED = 0.1
+"""Of the tokens that are looked at, that stand after what another round or sample has said before: from so many on each
+round is asked with all that it has."""
 
 GRIDS = (1.0, 0.5, 0.25, 0.2, 0.125, 0.1, 0.0625, 0.05, 0.04, 0.03125, 0.025)
 """Steps of an arm's own numbers that are looked for; of natural logarithms, nats."""
@@ -127,12 +134,34 @@ def whole_arm(
         residuals, missing = _usable(inputs, Looked(paired, unit or numerics.UNIT))
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
     keys = at_rows(pairs.keys, kept(np.flatnonzero(pairs.same_prompt)))
-    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys)
+
+    def by_number(looked: Looked) -> dict[str, Looked]:
+        if sum(since.values()) < REPEATED * looked.tokens:
+            return {}
+        whole, _ = _paired(inputs, references, pairs, gaps, Part({}, part.until))
+        return {} if whole is None else _by_number(whole, keys, unit or numerics.UNIT)
+
+    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys, by_number)
     if found is None:
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
     found = structs.replace(found, other_kernels=kernels)
     return WholeArm(found, drift, numerics_findings(inputs, found, drift, of_gaps), missing)
+
+
+def _by_number(whole: Residuals, keys: Sequence[Key], unit: float) -> dict[str, Looked]:
+    """The residuals of a run with those after contexts that other rounds, or samples, have as well: by what is
+    numbered, where there is more than one."""
+    found = {}
+    for by in NUMBERED:
+        numbers = np.array([getattr(key, by) for key in keys], dtype=np.int64)
+        if len(numbers) and int(numbers.min()) < int(numbers.max()):
+            found[by] = Looked(whole, unit, partial(_at_rows_of, numbers))
+    return found
+
+
+def _at_rows_of(numbers: npt.NDArray[np.int64], residuals: PairedResiduals) -> npt.NDArray[np.int64]:
+    return numbers[residuals.row]
 
 
 def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:

@@ -94,6 +94,38 @@ def test_what_is_said_to_be_seen_is_seen_and_half_of_it_is_not(at: int, count: i
     assert not found(1 + (said.times - 1) / 2)
 
 
+def test_what_is_said_to_be_seen_is_seen_whichever_completions_it_is() -> None:
+    """Of 95 %, as it says, whatever the noise of the run that says it: some are short, and some have less by chance."""
+    seen = told = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows, tokens = 96, 64
+        row, place = np.repeat(np.arange(rows), tokens), np.tile(np.arange(tokens), rows)
+        length = rng.integers(8, tokens, rows)
+        new = place < length[row]
+        score = np.full(rows * tokens, -1.0)
+        noise = [0.01 * rng.standard_t(5, rows * tokens) for _ in range(2)]
+        own = Arm.of(noise[0], score, UNIT)
+        usual = float(own.noise[new].mean())
+        said = rows_seen(summed((own, Arm.of(noise[1], score, UNIT)), row, place, new), usual, UNIT, ALPHA)
+        for one in said:
+            hit = rng.permutation(rows)[: one.completions]
+            other = Arm.of(noise[1] * np.where(np.isin(row, hit), one.times, 1.0), score, UNIT)
+            found = odd_rows(summed((own, other), row, place, new), usual, UNIT, ALPHA, [Key("r", 0, 0)] * rows)
+            told += 1
+            seen += found is not None
+    assert told >= 60
+    assert seen >= 0.9 * told
+
+
+def test_completions_without_residuals_cannot_be_said_to_show() -> None:
+    row, place = np.repeat(np.arange(48), 96), np.tile(np.arange(96), 48)
+    sums = summed(flat_arms(1.0, 0), row, place, np.ones(48 * 96, dtype=np.bool_))
+    assert rows_seen(sums, 0.02, UNIT, ALPHA)[0].completions == FEWEST
+    assert rows_seen(sums, 0.02, UNIT, ALPHA, every=96)[0].completions > FEWEST
+    assert not rows_seen(sums, 0.02, UNIT, ALPHA, every=480)
+
+
 # ------------------------------------------------------------------ its error rate
 
 
