@@ -217,7 +217,8 @@ def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Ca
         return candidate, Remarks()
     chosen, spread = _ratios(_beside_arm(candidate, baseline) if baseline.has_logprobs else ())
     base = _constant(chosen)
-    if base is None or abs(base - 1) < CLOSE:  # both arms may be of another kind than the scores
+    both = base is not None and abs(base - 1) < CLOSE and by_others(candidate.header) and bool(scores)
+    if base is None or both:  # both arms may be of another kind
         of_scores = _ratios(_beside_scores(candidate, scores))
         if (other := _constant(of_scores[0])) is not None or base is None:
             base, spread = other, of_scores[1]
@@ -301,16 +302,25 @@ def _ratios(pairs: Iterable[Beside]) -> tuple[FloatArray, FloatArray]:
     spread: list[FloatArray] = []
     for tokens, mine_top, other_top in islice(pairs, _LOOKED_AT):
         mine, theirs = (_of_two(top, len(tokens), tokens) for top in (mine_top, other_top))
+        if mine_top.ids.shape[1] == other_top.ids.shape[1] == 1:  # the usual case
+            known = (theirs[0] < LIKELY) & (mine[0] < 0)
+            with np.errstate(invalid="ignore"):
+                chosen.append(mine[0][known] / theirs[0][known])
+            continue
         chosen += _shared(mine_top, other_top, len(tokens))
         apart = (mine[2] == theirs[2]) & (np.abs(theirs[1]) > -LIKELY) & np.isfinite(mine[1]) & np.isfinite(theirs[1])
         spread.append(mine[1][apart] / theirs[1][apart])
     return tuple(np.concatenate(one) if one else np.empty(0) for one in (chosen, spread))  # type: ignore[return-value]
 
 
+COLUMNS = 4
+"""Of a list, that are looked up in the other one."""
+
+
 def _shared(mine: TopLogprobs, theirs: TopLogprobs, size: int) -> Iterator[FloatArray]:
     """Of the first `size` tokens: numbers of one list over those of the other, by column of the other."""
     ids, values = mine.ids[:size], mine.values[:size]
-    for column in range(theirs.ids.shape[1] if ids.shape[1] else 0):
+    for column in range(min(COLUMNS, theirs.ids.shape[1]) if ids.shape[1] else 0):
         token, other = theirs.ids[:size, column], theirs.values[:size, column]
         here = ids == token[:, None]
         own = values[np.arange(size), here.argmax(axis=1)]

@@ -80,10 +80,11 @@ def habit_of(samples: Sequence[Sample]) -> TextHabit:
 
 
 def _shown_by_one(odd: Sequence[Sample]) -> list[TextHabit]:
-    """What a single text is enough for, where all others are as they would be: blanks taken off its ends, and the name
-    of the token that it stopped at."""
+    """What a single text is enough for, where all others are as they would be: the name of the token it stopped at,
+    and, where no tokenizer says what it should be, blanks taken off its ends."""
     ends = [match[0] for one in odd if one.at_end_token and (match := _IN_BRACKETS.search(one.text))]
-    return [*_TAKES_OFF, *map(_ending, ends)] if odd else []
+    blanks = _TAKES_OFF if odd and all(one.prompt is None for one in odd) else ()
+    return [*blanks, *map(_ending, ends)]
 
 
 def _best(habits: Sequence[TextHabit], samples: Sequence[Sample]) -> TextHabit:

@@ -123,9 +123,10 @@ def tested(
 
 
 def _room(inputs: Inputs) -> int | None:
-    """Tokens of the shorter context, with the prompt; None where nothing says it."""
+    """Tokens of the shorter context, with the prompt; None where nothing says that one is shorter."""
     known: list[Any] = [arm.header.engine.get("max_model_len") for arm in (inputs.baseline, inputs.candidate)]
-    return min((one for one in known if isinstance(one, int)), default=None)
+    sizes = [one for one in known if isinstance(one, int)]
+    return min(sizes) if sizes and known[0] != known[1] else None
 
 
 def _within(room: int | None, completions: list[Completion]) -> list[Completion]:
