@@ -132,8 +132,9 @@ def normalise(
     given = asked.without(baseline), asked.without(candidate)
     known, kinds = natural_scores(*given, scores, echoed)
     baseline, candidate, lists = as_natural_logs(baseline, candidate, known)
+    sides = baseline, candidate
     baseline, candidate = asked.without(baseline), asked.without(candidate)
-    aligned = on_the_same_tokens(baseline, candidate, known, detokenize)
+    aligned = on_the_same_tokens(baseline, candidate, known, detokenize, sides)
     filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
     both = with_context(filled.other, filled.arm, filled.scores)
     same = same_habits(both.arm, both.other, both.scores)

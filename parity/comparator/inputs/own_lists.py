@@ -66,11 +66,16 @@ def _begins_late(one: Completion) -> bool:
     return bool(after.mean() > here.mean()) if len(after) else not here.any()
 
 
-def _ends_with_own(one: Completion) -> bool:
-    """Do its last lists name its tokens?"""
+def _before_own(one: Completion) -> int | None:
+    """Lists before those that name its tokens, which are the last ones, or all but that of a token that it stopped at;
+    None where there are no such."""
     assert one.logprobs is not None
-    ids = one.logprobs.ids[len(one.logprobs) - len(one.token_ids) :]
-    return bool((ids == one.token_ids[:, None]).any(axis=1).all())
+    more = len(one.logprobs) - len(one.token_ids)
+    for begin in [more, *([more - 1] if _stopped(one, 1) else [])]:
+        ids = one.logprobs.ids[begin : begin + len(one.token_ids)]
+        if begin > 0 and bool((ids == one.token_ids[:, None]).any(axis=1).all()):
+            return begin
+    return None
 
 
 _AMOUNTS = (
@@ -123,8 +128,8 @@ _AMOUNTS = (
             "inputs.lists_of_more",
             "its logprobs begin with those of something else (its prompts, which were not recorded?): left out",
         ),
-        lambda one, size: size > len(one.token_ids) and not len(one.prompt_token_ids) and _ends_with_own(one),
-        lambda one, top: top.part(len(top) - len(one.token_ids)),
+        lambda one, size: size > len(one.token_ids) and not len(one.prompt_token_ids) and _before_own(one) is not None,
+        lambda one, top: top.part(begin := _before_own(one) or 0, begin + len(one.token_ids)),
     ),
 )
 

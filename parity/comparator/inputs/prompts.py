@@ -219,7 +219,8 @@ def _from(one: Completion, size: int) -> Completion:
 def _without_additions(both: Prompts) -> Prompts:
     """A server that puts the same few tokens (a BOS) before every prompt: the model was asked something else."""
     pairs = _differing(both)
-    if len(pairs) < FEW or len(pairs) < both.candidate.in_common_with(both.baseline):
+    few = 1 if both.of_candidate else FEW  # of what is left, where an arm cuts the others
+    if len(pairs) < few or len(pairs) < both.candidate.in_common_with(both.baseline):
         return both
     added = {tuple(b[: len(b) - len(a)].tolist()) for a, b in pairs.values() if _ends_with(b, a)}
     if len(added) != 1 or not all(_ends_with(b, a) for a, b in pairs.values()):
@@ -296,7 +297,7 @@ def _only_long_ones(both: Prompts, cut: Mapping[Key, object]) -> bool:
     rest = [key for key in arm.completions if key in base.completions and key not in cut]
     whole = [base.completions[key].prompt_token_ids for key in rest]
     same = all(np.array_equal(a, arm.completions[key].prompt_token_ids) for key, a in zip(rest, whole, strict=True))
-    return len(rest) >= FEW and same and all(len(a) <= size for a in whole)
+    return bool(rest) and same and all(len(a) <= size for a in whole)
 
 
 def _is_cut(a: TokenIds, b: TokenIds) -> bool:

@@ -35,8 +35,15 @@ class Aligned(Struct, frozen=True):
     remarks: Remarks = field(default_factory=Remarks)
 
 
-def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, detokenize: Detokenize | None) -> Aligned:
-    """Both captures with the same ids for the same beginning of a text, and scores that fit."""
+def on_the_same_tokens(
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores,
+    detokenize: Detokenize | None,
+    whole: tuple[Capture, Capture] | None = None,
+) -> Aligned:
+    """Both captures with the same ids for the same beginning of a text, and scores that fit. whole: both with what is
+    not compared, which shows the habits of an arm as well."""
     sides = [text_alone(arm.header) for arm in (baseline, candidate)]
     if not any(sides):
         return Aligned(baseline, candidate, scores)
@@ -46,10 +53,12 @@ def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, de
     made = dict(scores)
     changed: dict[Key, Completion] = {}
     read = _with_texts(source, detokenize)
-    trim = _blanks(read, target)
-    blank = _blank_first(read, target)
+    every, of_target = (read, target) if whole is None else whole if sides[1] else whole[::-1]
+    every = _with_texts(every, detokenize)
+    trim = _blanks(every, of_target)
+    blank = _blank_first(every, of_target)
     unread: set[Key] = set()
-    one_word = _one_word_for_all(read, target)
+    one_word = _one_word_for_all(every, of_target)
     left = 0
     end = _end_token(source, target)
     ends = terminators(source.header) | terminators(target.header)

@@ -106,6 +106,23 @@ ONCE_ACCUSED = [
     Attempt(
         ("ends_at_its_context", "counts_the_eos_in_its_usage", "text_and_no_ids"), world="peaked 801 at 0", shown=False
     ),
+    Attempt(
+        ("drops_the_eos_but_its_logprobs", "gives_the_prompts_logprobs_too", "reports_no_prompt"),
+        ("drops_the_eos_but_its_logprobs", "gives_the_prompts_logprobs_too", "reports_no_prompt"),
+        world="peaked 1202 at 1",
+        by_script=True,
+    ),
+    Attempt(
+        (),
+        ("begins_prompts_with_bos_and_cuts_them", "says_stop_always", "echoes_stripped_text_and_gives_no_ids"),
+        fault="eos",
+    ),
+    Attempt(("cuts_prompts_from_the_left",), ("begins_the_prompt_with_bos",), world="sure 1602 at 0", scored=False),
+    Attempt(
+        ("begins_prompts_with_bos_and_cuts_them", "text_and_no_ids"),
+        ("cuts_prompts_and_begins_them_with_bos",),
+        world="flat 1602 at 0",
+    ),
 ]
 """Each accused a healthy row, or a healthy run."""
 
