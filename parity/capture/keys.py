@@ -219,6 +219,10 @@ class Keys(Index[Key]):
     def firsts(self) -> npt.NDArray[np.int64]:
         return self._requests.firsts
 
+    @property
+    def rounds_and_samples(self) -> npt.NDArray[np.int32]:
+        return self._columns.numbers
+
     def __len__(self) -> int:
         return self._count + len(self._new)
 

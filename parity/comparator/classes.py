@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 from parity.comparator.types import CompletionClass
 from parity.records import Key
@@ -52,6 +53,8 @@ def with_others(
 
 def along(keys: Sequence[Key], classes: Mapping[Key, CompletionClass]) -> Iterator[CompletionClass | None]:
     """The class of each of these, None where it has none."""
+    if not classes:
+        return repeat(None, len(keys))
     if isinstance(classes, Classes) and classes.order is keys:
         others, usual = classes.others, classes.of_most
         return (others.get(key, usual) for key in keys) if others else (usual for _ in range(len(keys)))

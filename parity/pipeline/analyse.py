@@ -154,7 +154,7 @@ def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Pa
         )
     return Plan(
         model=Model(baseline.header.model, "" if model is None else str(model.absolute()), {}, None, ()),
-        requests=tuple(requests_of(captures)),
+        requests=tuple(requests_of(captures, held=True)),
         arms=tuple(Arm(h.arm, h.backend, h.variant, h.engine) for h in (capture.header for capture in captures)),
         baseline=baseline.header.arm,
         sampling=sampling_of(baseline.header.sampling),
@@ -162,13 +162,13 @@ def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Pa
     )
 
 
-def requests_of(captures: Iterable[Capture]) -> Iterator[Request]:
-    """What was asked, each once, in the order of the captures."""
+def requests_of(captures: Iterable[Capture], *, held: bool = False) -> Iterator[Request]:
+    """What was asked, each once, in the order of the captures. `held`: all are kept, with one object for each number;
+    as many objects as tokens would take four times the room."""
     numbers: dict[int, int] = {}
     for name, prompt in first_asked(captures):
-        # With one object for each number: as many objects as tokens would take four times the room.
         ids = prompt.tolist()
-        yield Request(name, None, tuple(map(numbers.setdefault, ids, ids)))
+        yield Request(name, None, tuple(map(numbers.setdefault, ids, ids) if held else ids))
 
 
 def hash_of_captures(baseline: Capture, candidate: Capture, model: Path | None = None) -> str:

@@ -354,6 +354,19 @@ class Capture:
                 vars(self)[name] = getattr(other, name)
 
 
+def rounds_of(keys: Sequence[Key]) -> Iterable[int]:
+    """The round of each."""
+    return map(int, keys.rounds_and_samples[:, 0]) if isinstance(keys, Index) else (key.round for key in keys)
+
+
+def rounds_and_samples(keys: Sequence[Key]) -> tuple[set[int], set[int]]:
+    """All rounds, and all samples."""
+    if isinstance(keys, Index):
+        rounds, samples = keys.rounds_and_samples.T
+        return set(np.unique(rounds).tolist()), set(np.unique(samples).tolist())
+    return {key.round for key in keys}, {key.sample for key in keys}
+
+
 def first_asked(captures: Iterable[Capture]) -> Iterator[tuple[str, TokenIds]]:
     """Each request once, with its prompt where it first stands, in the order of the captures."""
     indices: list[Index[Key]] = []

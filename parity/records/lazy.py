@@ -46,6 +46,11 @@ class Index(Sequence[K]):
     def firsts(self) -> Rows:
         """Where each request first stands, ascending."""
 
+    @property
+    @abstractmethod
+    def rounds_and_samples(self) -> npt.NDArray[np.int32]:
+        """Shape (P, 2): of each record."""
+
 
 class Numbered(Mapping[K, int]):
     """Some of the keys of an index, with a number each."""

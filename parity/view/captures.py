@@ -12,7 +12,17 @@ import numpy as np
 from parity.comparator import Comparison
 from parity.comparator.classes import along, of_class
 from parity.pipeline.analyse import arm_result
-from parity.records import Capture, Completion, Finding, Index, Key, RaggedTokens, first_asked
+from parity.records import (
+    Capture,
+    Completion,
+    Finding,
+    Index,
+    Key,
+    RaggedTokens,
+    first_asked,
+    rounds_and_samples,
+    rounds_of,
+)
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
 from parity.store.plans import sampling_of
@@ -50,7 +60,7 @@ def of_captures(
             key=lambda finding: -finding.weight,
         )
     )
-    asked = {key[1:] for capture in captures for key in capture.keys}
+    asked = [rounds_and_samples(capture.keys) for capture in captures]
     classes = {arm: one.classes for arm, one in compared.items()}
     return RunView(
         run=Run(
@@ -68,8 +78,8 @@ def of_captures(
             plan_hash="",
             directory=None,
             duration=None,
-            rounds=len({round for round, _ in asked}),
-            samples=len({sample for _, sample in asked}),
+            rounds=len(set[int]().union(*(rounds for rounds, _ in asked))),
+            samples=len(set[int]().union(*(samples for _, samples in asked))),
             sampling=sampling_of(baseline.header.sampling).to_json(),
             churn={},
         ),
@@ -138,9 +148,9 @@ def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseli
     header, result = capture.header, arm_result(capture)
     classes = {} if comparison is None else comparison.classes
     counted = Counter(
-        (key.round, size, reason, cls or "")
-        for key, size, reason, cls in zip(
-            capture.keys,
+        (number, size, reason, cls or "")
+        for number, size, reason, cls in zip(
+            rounds_of(capture.keys),
             map(int, capture.tokens.sizes),
             capture.column("finish_reason"),
             along(capture.keys, classes),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parity.capture import keys as keys_module
 from parity.capture.keys import Keys
-from parity.records import Key
+from parity.records import Key, rounds_and_samples, rounds_of
 from parity.records.lazy import Numbered
 
 keys = st.lists(st.builds(Key, st.sampled_from(["", "a", "b", "ü", "long name"]), st.integers(0, 2), st.integers(0, 2)))
@@ -54,6 +54,8 @@ def test_keys_as_a_list_has_them(
             assert every[row] == one
         assert found.row(Key("a", 9, 9)) is None
         assert found.row("a") is None
+        assert list(rounds_of(found)) == list(rounds_of(every)) == [one.round for one in every]
+        assert rounds_and_samples(found) == rounds_and_samples(every)
 
 
 @given(st.sets(st.integers(0, 20)), st.data())
