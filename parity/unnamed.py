@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from parity.errors import writing
+from parity.errors import cannot_write
 from parity.messages import message
 
 AT_ONCE: Final = 1 << 18
@@ -21,6 +24,19 @@ LARGE: Final = 1 << 20
 """Bytes of an array from which on it is `kept` in a file."""
 
 _MAKE_ROOM = message("capture.make_room", "make room there, or set TMPDIR to a directory with more")
+_OPEN_MORE = message(
+    "capture.open_more", "each large capture takes some 40 files: raise the limit (`ulimit -n 4096`), then try again"
+)
+
+
+@contextmanager
+def _in_files() -> Iterator[None]:
+    """Inside, what the system refuses is a ParityError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        hint = _OPEN_MORE if error.errno in (errno.EMFILE, errno.ENFILE) else _MAKE_ROOM
+        raise cannot_write(tempfile.gettempdir(), error, hint) from error
 
 
 class Held:
@@ -51,7 +67,7 @@ class Unnamed:
 
     def __init__(self) -> None:
         """Raises ParityError where no file can be made."""
-        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+        with _in_files():
             self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
         self._written = 0
         self._waiting = bytearray()
@@ -71,7 +87,7 @@ class Unnamed:
 
     def flush(self) -> None:
         """Raises ParityError where the disk is full."""
-        with writing(tempfile.gettempdir(), _MAKE_ROOM):
+        with _in_files():
             left = memoryview(self._waiting)
             while left:
                 left = left[os.pwrite(self._file.fileno(), left, self._written + len(self._waiting) - len(left)) :]
@@ -87,11 +103,13 @@ class Unnamed:
 
     def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         """All of it as an array that cannot be written to: the system reads what is looked at, and takes the memory
-        back when it needs it. Raises ParityError where the disk is full."""
+        back when it needs it. Raises ParityError where the disk is full, or too many files are open."""
         self.flush()
         if not self._written:
             return np.empty(0, dtype=kind)
-        return np.frombuffer(mmap.mmap(self._file.fileno(), self._written, prot=mmap.PROT_READ), dtype=kind)
+        with _in_files():
+            found = mmap.mmap(self._file.fileno(), self._written, prot=mmap.PROT_READ)
+        return np.frombuffer(found, dtype=kind)
 
 
 class Numbers:

@@ -63,3 +63,16 @@ def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ParityError) as said:
             fails()
         assert "TMPDIR" in str(said.value.hint)
+
+
+@pytest.mark.parametrize("refused", ["mmap.mmap", "tempfile.TemporaryFile"])
+def test_too_many_open_files_are_said(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(unnamed, "LARGE", 16)
+    monkeypatch.setattr(f"parity.unnamed.{refused}", refuses)
+    with pytest.raises(ParityError) as said:
+        kept(np.arange(9))
+    assert "Too many open files" in str(said.value)
+    assert "ulimit -n" in str(said.value.hint)
