@@ -6,7 +6,7 @@ at fault there, or the score is not of these tokens: the candidate is not to bla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from parity.comparator.reference.gaps import BoolArray, FloatArray, gap_instead
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Completion, Key, TopLogprobs
+from parity.records import Completion, Key
 
 
 class Rival(NamedTuple):
@@ -27,66 +27,102 @@ class Rival(NamedTuple):
     """Else `gap` is a lower bound."""
 
 
-class Place(NamedTuple):
-    """A token that might stand at a place of a completion, and the list there."""
+class Rivals(Mapping[Key, Rival]):
+    """By the keys of the pairs."""
 
-    key: Key
-    top: TopLogprobs
-    at: int
+    def __init__(self, rows: Mapping[Key, int], gaps: FloatArray, exact: BoolArray) -> None:
+        """rows: of each key, where its numbers stand; gaps, exact: shape (N,)."""
+        self._rows, self._gaps, self._exact = rows, gaps, exact
+
+    def __getitem__(self, key: Key) -> Rival:
+        row = self._rows[key]
+        return Rival(self._gaps.item(row), self._exact.item(row))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Place(NamedTuple):
+    """Where a pair parts: its number, the lists there (shape (K,)), the token that might stand there, and the one that
+    does."""
+
+    number: int
+    ids: npt.NDArray[np.int64]
+    values: FloatArray
     token: int
     chosen: int
 
 
 def rivals_where_parted(
     pairs: Pairs, reference: Reference, arm: str, *, left_out: Callable[[Completion], bool]
-) -> dict[Key, Rival]:
+) -> Rivals:
     """Of the pairs that part at a token of both; `arm`: the candidate's name, `left_out`: of which of the baseline's
     completions nothing is asked. Where both were chosen from logits that no score shows, only a rival that is the best
     even so is one."""
-    places, found, unknown = [], {}, set()
-    for b, one in _places(pairs, reference, arm, left_out):
-        shaping = reference.shaping(b)
-        if shaping.unknown:
-            unknown.add(one.key)
-        penalised = shaping.penalised(b)
-        if penalised is None:
-            places.append(one)
-        elif gap := gap_instead(one.top, one.at, one.token, b.token_ids[: one.at], penalised, own=one.chosen):
-            found[one.key] = Rival(*gap)
-    found |= gaps_of_rivals(places)
-    return {key: rival for key, rival in found.items() if not rival.gap or key not in unknown} if unknown else found
+    parted = np.flatnonzero(~pairs.identical) if reference.scored(arm) else np.empty(0, dtype=np.int64)
+    pieces = (parted[begin : begin + _AT_ONCE] for begin in range(0, len(parted), _AT_ONCE))
+    found = [_in_rows(pairs, piece, reference, arm, left_out) for piece in pieces]
+    gaps, exact = map(np.concatenate, zip(_NONE, *found, strict=True))
+    known = np.flatnonzero(gaps == gaps)
+    return Rivals(pairs.numbered(parted[known], known), gaps, exact)
 
 
-def _places(
-    pairs: Pairs, reference: Reference, arm: str, left_out: Callable[[Completion], bool]
-) -> Iterator[tuple[Completion, Place]]:
-    if not reference.scored(arm):
-        return
-    rows = np.flatnonzero(~pairs.identical)
-    for row, at in zip(rows.tolist(), pairs.parts_at[rows].tolist(), strict=True):
+_NONE = (np.empty(0), np.empty(0, dtype=np.bool_))
+_AT_ONCE = 1 << 10
+"""Pairs whose lists are held together."""
+
+
+def _in_rows(
+    pairs: Pairs,
+    rows: npt.NDArray[np.int64],
+    reference: Reference,
+    arm: str,
+    left_out: Callable[[Completion], bool],
+) -> tuple[FloatArray, BoolArray]:
+    """(nats below the best, is it exact) in each of these rows, NaN where there is no rival."""
+    plain = []
+    gaps, exact, unknown = np.full(len(rows), np.nan), *np.zeros((2, len(rows)), dtype=np.bool_)
+    for number, (row, at) in enumerate(zip(rows.tolist(), pairs.parts_at[rows].tolist(), strict=True)):
         a, b = pairs.baseline[row], pairs.candidate[row]
         if at >= min(len(a.token_ids), len(b.token_ids)) or left_out(a):
             continue
         top = reference.score(arm, b)
-        if top is not None and at < len(top.ids):
-            yield b, Place(b.key, top, at, a.token_ids.item(at), b.token_ids.item(at))
+        if top is None or at >= len(top.ids):
+            continue
+        token, chosen, shaping = a.token_ids.item(at), b.token_ids.item(at), reference.shaping(b)
+        unknown[number] = bool(shaping.unknown)
+        penalised = shaping.penalised(b)
+        if penalised is None:
+            plain.append(Place(number, top.ids[at], top.values[at], token, chosen))
+        elif found := gap_instead(top, at, token, b.token_ids[:at], penalised, own=chosen):
+            gaps[number], exact[number] = found
+    listed = [one.number for one in plain]
+    gaps[listed], exact[listed] = gaps_of_rivals(plain)
+    gaps[unknown & (gaps != 0)] = np.nan
+    return gaps, exact
 
 
-def gaps_of_rivals(places: Sequence[Place]) -> dict[Key, Rival]:
-    """`gap_of_other` of each, all at once; where a list says nothing there is none."""
-    found: dict[Key, Rival] = {}
-    widths = np.array([one.top.ids.shape[1] for one in places], dtype=np.int64)
+def gaps_of_rivals(places: Sequence[Place]) -> tuple[FloatArray, BoolArray]:
+    """`gap_of_other` of each, all at once: nats, NaN where a list says nothing, and whether they are exact; shape
+    (N,)."""
+    gaps, exact = np.full(len(places), np.nan), np.zeros(len(places), dtype=np.bool_)
+    widths = np.array([len(one.ids) for one in places], dtype=np.int64)
     for width in set(widths[widths > 0].tolist()):
-        some = [places[row] for row in np.flatnonzero(widths == width).tolist()]
-        gap, is_exact = _of_one_width(
-            np.concatenate([one.top.ids[one.at] for one in some]).reshape(-1, width),
-            np.concatenate([one.top.values[one.at] for one in some]).reshape(-1, width),
+        here = np.flatnonzero(widths == width)
+        some = [places[number] for number in here.tolist()]
+        gaps[here], exact[here] = _of_one_width(
+            np.concatenate([one.ids for one in some]).reshape(-1, width),
+            np.concatenate([one.values for one in some]).reshape(-1, width),
             np.array([one.token for one in some], dtype=np.int64),
             np.array([one.chosen for one in some], dtype=np.int64),
         )
-        each = zip(some, gap.tolist(), is_exact.tolist(), strict=True)
-        found |= {one.key: Rival(value, exact) for one, value, exact in each if value == value}
-    return found
+    return gaps, exact
 
 
 def _of_one_width(

@@ -50,9 +50,13 @@ class Pairs(Struct, frozen=True):
     def by_key(self) -> Mapping[Key, int]:
         """`parts_at` of the pairs whose streams differ."""
         rows = np.flatnonzero(~self.identical)
+        return self.numbered(rows, self.parts_at[rows])
+
+    def numbered(self, rows: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> Mapping[Key, int]:
+        """Some of the pairs with a number each; rows: ascending, shape (N,), numbers alike."""
         if isinstance(self.keys, Index):
-            return Numbered(self.keys, kept(rows), kept(self.parts_at[rows]))
-        return {self.keys[row]: at for row, at in zip(rows.tolist(), self.parts_at[rows].tolist(), strict=True)}
+            return Numbered(self.keys, kept(rows), kept(numbers))
+        return {self.keys[row]: number for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)}
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
         """Some of the pairs; rows: shape (P,)."""

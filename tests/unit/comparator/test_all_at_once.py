@@ -12,7 +12,7 @@ from parity.comparator.reference.gaps import batched_token_gaps, batches, decide
 from parity.comparator.reference.rivals import Place, gaps_of_rivals
 from parity.comparator.streams.pairing import first_differences
 from parity.comparator.streams.repeats import find_loop, is_periodic
-from parity.records import Key, RaggedTokens, TokenIds, TopLogprobs
+from parity.records import RaggedTokens, TokenIds, TopLogprobs
 
 
 def lists(rng: np.random.Generator, length: int, width: int) -> tuple[TopLogprobs, TokenIds]:
@@ -94,17 +94,14 @@ def test_gap_of_another_token_is_by_the_list() -> None:
 def test_gaps_of_many_other_tokens_are_those_of_each() -> None:
     rng = np.random.default_rng(5)
     scored = [lists(rng, 60, width) for width in (1, 4, 4, 6)]
-    places = [
-        Place(Key(str(number), at, token), top, at, token, int(chosen[at]))
-        for number, (top, chosen) in enumerate(scored)
-        for at in range(60)
-        for token in (1, 9)
-    ]
-    found = gaps_of_rivals(places)
-    each = {one.key: gap_of_other(one.top, one.at, one.token, own=one.chosen) for one in places}
-    assert found == {key: gap for key, gap in each.items() if gap is not None}
-    assert None in each.values()
-    assert {gap.is_exact for gap in found.values()} == {True, False}
+    asked = [(top, at, token, int(chosen[at])) for top, chosen in scored for at in range(60) for token in (1, 9)]
+    places = [Place(n, top.ids[at], top.values[at], token, own) for n, (top, at, token, own) in enumerate(asked)]
+    gaps, exact = gaps_of_rivals(places)
+    each = [gap_of_other(top, at, token, own=own) for top, at, token, own in asked]
+    found = zip(gaps.tolist(), exact.tolist(), strict=True)
+    assert [None if gap != gap else (gap, is_exact) for gap, is_exact in found] == each
+    assert None in each
+    assert {one[1] for one in each if one} == {True, False}
 
 
 def test_streams_part_where_each_pair_does(monkeypatch: pytest.MonkeyPatch) -> None:
