@@ -1,12 +1,13 @@
 """Large captures: the memory that comparing them takes, and what several processes that read them change.
 
     python benchmarks/large_captures.py [--completions 1000000] [--length 32] [--jobs 1,2] [--ray] [--text]
-        [--logprobs] [--lists] [--scored] [--folder DIR] [--code DIR,DIR] [--cgroup DIR]
+        [--logprobs] [--lists] [--scored] [--rounds N] [--folder DIR] [--code DIR,DIR] [--cgroup DIR]
 
 Makes up two captures with one pair in ten different, and runs `parity compare A B --json` with each number of jobs;
 with --ray on the cluster $RAY_ADDRESS too. --logprobs: each completion has the logprobs of its own tokens, as a worker
 records them by default. --lists: of five tokens in each place. --scored: all completions of both arms are scored, five
-tokens listed, as a run does by default. --code: with parity's code in each of these directories, in turns.
+tokens listed, as a run does by default. --rounds: each request is asked so many times, and says the same. --code: with
+parity's code in each of these directories, in turns.
 
 Says of each: seconds by the clock, seconds of a processor (of all processes), and the most memory at once (looked at
 ten times a second): `anonymous`, of all processes and of the command's own, which is what they keep from others; and
@@ -40,7 +41,15 @@ NOISE = 0.014
 
 
 def make(
-    folder: Path, count: int, length: int, *, text: bool, logprobs: bool, scored: bool, lists: bool = False
+    folder: Path,
+    count: int,
+    length: int,
+    *,
+    text: bool,
+    logprobs: bool,
+    scored: bool,
+    lists: bool = False,
+    rounds: int = 1,
 ) -> tuple[list[str], str]:
     """Both captures and the scores ("" without), completion by completion: none is held."""
     rng = np.random.default_rng(0)
@@ -50,12 +59,14 @@ def make(
     for file, arm in zip(files, (*ARMS, ARMS[0]), strict=False):
         file.write(orjson.dumps(header_record(header(arm, length))) + b"\n")
     for index in range(count):
-        prompt, tokens = rng.integers(3, VOCABULARY, 16), rng.integers(3, VOCABULARY, length)
+        number, request = divmod(index, count // rounds)
+        says = np.random.default_rng((1, request)) if rounds > 1 else rng  # what is said in each round
+        prompt, tokens = says.integers(3, VOCABULARY, 16), says.integers(3, VOCABULARY, length)
         other, place, wrong = damaged(rng, tokens, (index // 10) % 10) if index % 10 == 0 else (tokens, 0, 0)
         # A token has one score after one text: both arms' are alike up to where they part.
-        likely = -rng.exponential(0.5, length) if logprobs or scored or lists else None
-        for number, (file, stream) in enumerate(zip(files, (tokens, other), strict=False)):
-            key = {"request": f"p{index}", "round": 0, "sample": 0}
+        likely = -says.exponential(0.5, length) if logprobs or scored or lists else None
+        for arm, file, stream in zip(ARMS, files, (tokens, other), strict=False):
+            key = {"request": f"p{request}", "round": number, "sample": 0}
             row = {"record": "completion", **key}
             row |= {"prompt_token_ids": prompt.tolist(), "token_ids": stream.tolist()}
             row |= {"text": " ".join(map(str, stream)) if text else None, "finish_reason": "length"}
@@ -68,7 +79,7 @@ def make(
             file.write(json.dumps(row).encode() + b"\n")  # as others write it: with a space after each comma
             if scored:
                 found = listed(rng, stream, likely, tokens if stream is not tokens else None, place, wrong)
-                score = {"record": "score", "arm": ARMS[number], **key, "logprobs": found}
+                score = {"record": "score", "arm": arm, **key, "logprobs": found}
                 files[2].write(sealed(orjson.dumps(score, option=orjson.OPT_APPEND_NEWLINE)))
     counters = ({}, {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}, {"top": TOP})
     for number, (file, counted) in enumerate(zip(files, counters, strict=False)):
@@ -160,6 +171,7 @@ def main() -> int:
     parser.add_argument("--logprobs", action="store_true")
     parser.add_argument("--lists", action="store_true")
     parser.add_argument("--scored", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--code", default="", help="directories of parity's code")
     parser.add_argument("--cgroup", type=Path, help="a directory of a memory cgroup")
     parser.add_argument("--folder", type=Path, help="keep the captures here")
@@ -168,7 +180,7 @@ def main() -> int:
         folder = (asked.folder or Path(name)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         of = {"text": asked.text, "logprobs": asked.logprobs, "scored": asked.scored, "lists": asked.lists}
-        files, scores = make(folder, asked.completions, asked.length, **of)
+        files, scores = make(folder, asked.completions, asked.length, rounds=asked.rounds, **of)
         sizes = ", ".join(f"{os.path.getsize(path) / 1e6:.0f}" for path in (*files, scores) if path)
         print(f"{asked.completions} x {asked.length}, files of {sizes} MB", flush=True)
         ways = [["--jobs", jobs] for jobs in asked.jobs.split(",")] + ([["--ray"]] if asked.ray else [])

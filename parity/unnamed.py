@@ -113,7 +113,7 @@ class Unnamed:
 
 
 class Numbers:
-    """Whole numbers that are added one by one, or many at a time."""
+    """Numbers that are added one by one, or many at a time."""
 
     def __init__(self, kind: str, *, held: bool = False) -> None:
         """kind: as `array.array` has it. Raises ParityError where no file can be made."""
@@ -162,6 +162,18 @@ class Numbers:
             self._stored += len(self._waiting)
             self._waiting = array(self._kind)
             self._mapped = self._data = None
+
+
+def blank(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Zeros to be written over: in a file where they are many, so that the system takes the memory back when it needs
+    it. Raises ParityError where no file can be made."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    if size < LARGE:
+        return np.zeros(shape, dtype=kind)
+    with _in_files(), tempfile.TemporaryFile(buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and not a crash where it is written
+        found = mmap.mmap(file.fileno(), size)
+    return np.frombuffer(found, dtype=kind).reshape(shape)
 
 
 def kept(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

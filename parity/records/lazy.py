@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, overload
@@ -71,6 +71,36 @@ class Numbered(Mapping[K, int]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def values(self) -> Any:
+        """As a mapping has it, in one pass."""
+        return map(int, self._numbers)
+
+    def items(self) -> Any:
+        """As a mapping has it, in one pass."""
+        return zip(self, self.values(), strict=True)
+
+
+class Flagged(Set[K]):
+    """Some of the keys of an index, in its order."""
+
+    def __init__(self, order: Index[K], flags: Flags) -> None:
+        """flags: shape (P,), which of them."""
+        self._order, self._flags = order, flags
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> Set[Any]:
+        return frozenset(it)
+
+    def __contains__(self, key: object) -> bool:
+        row = self._order.row(key)
+        return row is not None and bool(self._flags[row])
+
+    def __iter__(self) -> Iterator[K]:
+        return map(self._order.__getitem__, map(int, np.flatnonzero(self._flags)))
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._flags))
 
 
 class Lazy(Mapping[K, V], ABC):

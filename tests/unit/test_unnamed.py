@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from parity import unnamed
 from parity.errors import ParityError
-from parity.unnamed import Numbers, kept
+from parity.unnamed import Numbers, blank, kept
 
 numbers = st.integers(-(2**31), 2**31 - 1)
 
@@ -49,6 +50,33 @@ def test_large_arrays_are_kept_in_a_file(values: np.ndarray[Any, Any], monkeypat
     assert found.tolist() == values.tolist()
     assert len(values) == 0 or not found.flags.writeable
     assert kept(values[::3]).tolist() == values[::3].tolist()
+
+
+def test_blank_arrays_are_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = blank((2, 8), np.int64)
+    monkeypatch.setattr(unnamed, "LARGE", 16)
+    mapped = blank((2, 8), np.int64)
+    assert isinstance(_owner(mapped), mmap.mmap)
+    for found in (held, mapped):
+        assert (found.dtype, found.shape, found.any()) == (np.int64, (2, 8), False)
+        found[1, 3:] = -1
+        assert found.sum() == -5
+
+
+def _owner(values: Any) -> Any:
+    while isinstance(values, np.ndarray):
+        values = values.base
+    return values.obj if isinstance(values, memoryview) else values
+
+
+def test_no_room_for_a_blank_array_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def posix_fallocate(file: int, begin: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(unnamed.os, "posix_fallocate", posix_fallocate)
+    monkeypatch.setattr(unnamed, "LARGE", 16)
+    with pytest.raises(ParityError, match="No space left"):
+        blank((8,), np.int64)
 
 
 def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

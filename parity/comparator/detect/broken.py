@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.records import Kind
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
-    anything = setup.broken.candidate or setup.broken.baseline
-    return [_with_broken(case, setup) for case in cases] if anything else cases
+def _is_asked(setup: Setup) -> bool:
+    return bool(setup.broken.candidate or setup.broken.baseline)
 
 
-def _with_broken(case: Case, setup: Setup) -> Case:
+def _look(case: Case, setup: Setup) -> Case:
     key = case.b.key
     events, broke = setup.broken.candidate.get(key, ()), key in setup.broken.baseline
     return replace(case, events=(*case.events, *events), baseline_broke=broke) if events or broke else case
@@ -21,5 +20,6 @@ def _with_broken(case: Case, setup: Setup) -> Case:
 
 DETECTOR = Detector(
     frozenset({Kind.FORBIDDEN_TOKEN, Kind.GRAMMAR_VIOLATION, Kind.EARLY_STOP, Kind.OVERRUN, Kind.TEXT_MISMATCH}),
-    _look,
+    pair_by_pair(_look),
+    is_asked=_is_asked,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.detect.events import Event
@@ -21,6 +23,13 @@ from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message
 from parity.records import Completion, Key, Kind
+
+
+class Usual(Struct, frozen=True):
+    """Positions of a completion at which its own logprobs are off: `between` the arms', and `by_scores`."""
+
+    between: Callable[[], float]
+    by_scores: Callable[[Completion], float]
 
 
 class Setup(Struct, frozen=True):
@@ -46,6 +55,8 @@ class Setup(Struct, frozen=True):
     """The engines' own logprobs are of the kind that scores are."""
     baseline_is_sound: bool
     """No scores reject the baseline and support the candidate: else its own logprobs are no measure."""
+    usual: Usual | None
+    """How many own logprobs are off, each looked up where it is asked; None where the baseline is not sound."""
     donors: Callable[[], Donors]
     """Where tokens of another request may come from: everything that ran."""
     writer: Writer
@@ -154,17 +165,98 @@ class Case(Struct, frozen=True):
         return places[int(gaps.argmax())], float(gaps.max())
 
 
+class Cases(Sequence[Case]):
+    """Cases that wait. Of most nothing is known but where they part: these are made when they are looked at."""
+
+    def __init__(self, pairs: Pairs, rows: npt.NDArray[np.int64], held: Mapping[int, Case]) -> None:
+        """rows: shape (N,); held: by place, those of which more is known."""
+        self._pairs, self._rows, self._held = pairs, rows, held
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Case: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Case]: ...
+    def __getitem__(self, place: int | slice) -> Case | list[Case]:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(len(self)))]
+        found = self._held.get(place)
+        if found is not None:
+            return found
+        row = int(self._rows[place])
+        at = int(self._pairs.parts_at[row])
+        return Case(self._pairs, row, at, flip=at, unjudged_from=at)
+
+    def __iter__(self) -> Iterator[Case]:
+        return map(self.__getitem__, range(len(self)))
+
+    def but(self, changed: Mapping[int, Case]) -> Cases:
+        """With others in some places."""
+        return Cases(self._pairs, self._rows, {**self._held, **changed}) if changed else self
+
+
+def replaced(cases: Sequence[Case], changed: Mapping[int, Case]) -> Sequence[Case]:
+    """The cases with others in some places."""
+    if isinstance(cases, Cases):
+        return cases.but(changed)
+    return [changed.get(place, case) for place, case in enumerate(cases)] if changed else cases
+
+
+def is_bare(case: Case) -> bool:
+    """Is nothing known of it but where it parts?"""
+    return (
+        case.parts_at >= 0
+        and case.flip == case.unjudged_from == case.parts_at
+        and case.gaps is None
+        and not case.events
+        and not case.benign
+        and case.suspect is None
+        and case.past is None
+        and case.rival is None
+        and case.baseline_end is None
+        and case.doubtful is None
+        and not (case.contradicted or case.baseline_broke or case.gap_is_the_others)
+    )
+
+
+Look = Callable[[Sequence[Case], Setup], Sequence[Case]]
+
+
+class PairByPair(Struct, frozen=True):
+    """For a detector that needs one pair at a time."""
+
+    look: Callable[[Case, Setup], Case]
+
+    def __call__(self, cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
+        return [self.look(case, setup) for case in cases]
+
+
+def pair_by_pair(look: Callable[[Case, Setup], Case]) -> Look:
+    """`Detector.look` of one that needs one pair at a time."""
+    return PairByPair(look)
+
+
+def _always(setup: Setup) -> bool:
+    return True
+
+
+def _every(case: Case, setup: Setup) -> bool:
+    return True
+
+
 class Detector(Struct, frozen=True):
     """One question to the pairs of a greedy run; registry.py has them in the order in which they are asked."""
 
     kinds: frozenset[Kind]
     """What it can find."""
-    look: Callable[[list[Case], Setup], list[Case]]
-    """The cases with what it found; given all at once, for what one request says may stand in another."""
+    look: Look
+    """The cases with what it found, in the same order."""
     at_equal_tokens: bool = False
     """It has to see every pair. Without, pairs with equal tokens are left out unless something else in them differs."""
-
-
-def pair_by_pair(look: Callable[[Case, Setup], Case]) -> Callable[[list[Case], Setup], list[Case]]:
-    """For a detector that needs one pair at a time."""
-    return lambda cases, setup: [look(case, setup) for case in cases]
+    is_asked: Callable[[Setup], bool] = _always
+    """Is there anything to look for in this run?"""
+    together: Callable[[Case, Setup], bool] = _every
+    """Which cases it is given all at once, for what one request says may stand in another; it would leave the others as
+    they are. Not asked where `look` is `pair_by_pair`: that one is given a part of the cases at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.text import INT32_MAX
 from parity.messages import message
@@ -36,14 +36,15 @@ def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
     return events
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
-    if not setup.invalid:
-        return cases
-    return [_with_invalid(case, setup.vocab_size) if case.b.key in setup.invalid else case for case in cases]
+def _is_asked(setup: Setup) -> bool:
+    return bool(setup.invalid)
 
 
-def _with_invalid(case: Case, vocab_size: int | None) -> Case:
-    return replace(case, events=(*case.events, *invalid_tokens(case.b.token_ids, vocab_size)))
+def _look(case: Case, setup: Setup) -> Case:
+    b = case.b
+    if b.key not in setup.invalid:
+        return case
+    return replace(case, events=(*case.events, *invalid_tokens(b.token_ids, setup.vocab_size)))
 
 
-DETECTOR = Detector(frozenset({Kind.INVALID_TOKEN}), _look)
+DETECTOR = Detector(frozenset({Kind.INVALID_TOKEN}), pair_by_pair(_look), is_asked=_is_asked)

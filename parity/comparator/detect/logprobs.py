@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
-from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.messages import Message, message
-from parity.records import Completion, Evidence, Key, Kind, RaggedTokens, TokenIds
+from parity.records import Completion, Evidence, Kind, RaggedTokens, TokenIds
 from parity.records.evidence import LogprobEvidence
 
 LOGPROB_TOLERANCE = 0.5
@@ -204,33 +203,41 @@ def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
     return (rows[index] for index in tokens.rows_with(far | ~usable))
 
 
-def usual_by_scores(cases: Sequence[Case]) -> Callable[[Completion], float]:
+def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[Completion], float]:
     """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
-    the candidate's other scored completions; infinite where these have fewer than LEAST_OTHERS tokens. Needed where the
-    baseline has no scores, which would say it better."""
+    the candidate's other scored completions that part from the baseline's; infinite where these have fewer than
+    LEAST_OTHERS tokens. Needed where the baseline has no scores, which would say it better. `arm`: the candidate's
+    name."""
 
-    @cache
-    def counts() -> dict[Key, tuple[int, int]]:
-        return {
-            case.b.key: (
-                int(_off(_of_chosen(case.b, len(case.b.token_ids))[1], case.gaps.chosen).sum()),
-                len(case.b.token_ids),
-            )
-            for case in cases
-            if case.from_scores and case.gaps is not None and _has_own(case.b)
-        }
+    def counts(completion: Completion, gaps: TokenGaps) -> tuple[int, int]:
+        length = len(completion.token_ids)
+        return (
+            (int(_off(_of_chosen(completion, length)[1], gaps.chosen).sum()), length)
+            if _has_own(completion)
+            else (0, 0)
+        )
 
     @cache
     def whole() -> tuple[int, int]:
-        off, tokens = zip(*counts().values(), strict=True)
-        return sum(off), sum(tokens)
+        rows, off, tokens = np.flatnonzero(~pairs.identical & pairs.same_prompt), 0, 0
+        for begin in range(0, len(rows), _AT_ONCE):
+            some = at_rows(pairs.candidate, rows[begin : begin + _AT_ONCE])
+            scored = reference.all_gaps(arm, some)
+            each = [counts(one, scored[one.key][0]) for one in some if one.key in scored]
+            off, tokens = off + sum(one[0] for one in each), tokens + sum(one[1] for one in each)
+        return off, tokens
 
     def usual(completion: Completion) -> float:
-        off, tokens = counts().get(completion.key, (0, 0))
-        others = whole()[1] - tokens if counts() else 0
+        gaps = reference.gaps(arm, completion)
+        off, tokens = (0, 0) if gaps is None else counts(completion, gaps)
+        others = whole()[1] - tokens
         return float("inf") if others < LEAST_OTHERS else (whole()[0] - off) * len(completion.token_ids) / others
 
     return usual
+
+
+_AT_ONCE = 256
+"""Completions whose gaps are held together."""
 
 
 def _has_own(completion: Completion) -> bool:
@@ -328,13 +335,6 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
     return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
 
 
-class Usual(Struct, frozen=True):
-    """Positions that are off in a completion: `between` the arms' own logprobs, and `by_scores`."""
-
-    between: Callable[[], float]
-    by_scores: Callable[[Completion], float]
-
-
 def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
     """Against the score of either completion, else the baseline's own logprobs."""
     a, b = case.a, case.b
@@ -362,16 +362,11 @@ def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | Non
     return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others)
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
-    usual = Usual(usual_between(setup.pairs), usual_by_scores(cases)) if setup.baseline_is_sound else None
-    return [_looked_at(case, setup, usual) for case in cases]
-
-
-def _looked_at(case: Case, setup: Setup, usual: Usual | None) -> Case:
+def _look(case: Case, setup: Setup) -> Case:
     if case.b.logprobs is None:
         return case
-    event = (_at_equal_tokens if case.is_identical else _after_parting)(case, setup, usual)
+    event = (_at_equal_tokens if case.is_identical else _after_parting)(case, setup, setup.usual)
     return case if event is None else replace(case, events=(*case.events, event))
 
 
-DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), _look)
+DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))

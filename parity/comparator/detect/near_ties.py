@@ -95,7 +95,7 @@ def _rival(case: Case, flip: int, setup: Setup) -> Rival | None:
     return None if found is None else Rival(*found)
 
 
-def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
+def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """Completions with a token or two little beyond the tolerance, and nothing else wrong.
 
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
@@ -111,7 +111,7 @@ def _all_doubtful(cases: list[Case], setup: Setup) -> list[Case]:
     return [_as_near_tie(case, silent=True) if case.events else case for case in looked]
 
 
-def _as_baseline(cases: list[Case], setup: Setup) -> list[Case]:
+def _as_baseline(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far."""
     alike = {n: case.widest()[1] for n, case in enumerate(cases) if case.events and is_as_baseline(case, setup)}
     if setup.isolated is None or not setup.isolated.explains(list(alike.values())):
@@ -213,5 +213,5 @@ def _length_says_so(event: Event) -> bool:
     return event.is_corroborated
 
 
-DOUBTFUL = Detector(frozenset({Kind.NEAR_TIE}), _all_doubtful)
+DOUBTFUL = Detector(frozenset({Kind.NEAR_TIE}), _all_doubtful, together=lambda case, setup: bool(case.events))
 DETECTOR = Detector(frozenset({Kind.NEAR_TIE}), pair_by_pair(_at_the_divergence))

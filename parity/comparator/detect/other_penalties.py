@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.penalties import did_another, reason_of
 from parity.comparator.reference.choices import PIECE, at_most, evidence, once, turned, unit_of
@@ -20,7 +20,7 @@ from parity.comparator.reference.gaps import FloatArray, TokenGaps, token_gaps
 from parity.comparator.reference.penalties import Penalised, Penalties, other_ways
 from parity.comparator.reference.scores import Reference
 from parity.messages import Message, message
-from parity.records import Completion, Key, Kind, TopLogprobs
+from parity.records import Completion, Kind, TopLogprobs
 
 CHANCE = 0.001
 """Of a run in which a completion that kept to its penalties is accused by this."""
@@ -74,26 +74,29 @@ def weighed(one: Completion, gaps: TokenGaps, reference: Reference, arm: str, un
     return replace(best, log_won=best.log_won + float(np.log(np.exp(logs - best.log_won).mean())))
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
-    if not setup.reference.penalises or not setup.reference:
-        return cases
+def _is_asked(setup: Setup) -> bool:
+    return setup.reference.penalises and bool(setup.reference)
+
+
+def _may_tell(case: Case, setup: Setup) -> bool:
+    """Could the choices of this completion say that its penalties were others?"""
+    return not (case.gaps is None or not case.from_scores or case.events or case.contradicted or case.is_identical)
+
+
+def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     unit = unit_of(setup.reference.scores.values())
     least = float(np.log(max(1, len(setup.pairs.keys)) / CHANCE))
-    found: dict[Key, Weighed] = {}
-    for case in cases:
-        if case.gaps is None or not case.from_scores or case.events or case.contradicted or case.is_identical:
-            continue
-        if at_most(case.gaps, unit) < least:
+    found: dict[int, Weighed] = {}
+    for place, case in enumerate(cases):
+        if case.gaps is None or not _may_tell(case, setup) or at_most(case.gaps, unit) < least:
             continue
         said = weighed(case.b, case.gaps, setup.reference, setup.arms[1], unit)
         if said is not None and said.log_won >= least:
-            found[case.b.key] = said
+            found[place] = said
     if not found or _is_habit(setup, unit, least):
         return cases
-    return [
-        structs.replace(case, events=(_event(found[case.b.key]),), doubtful=None) if case.b.key in found else case
-        for case in cases
-    ]
+    accused = {n: structs.replace(cases[n], events=(_event(said),), doubtful=None) for n, said in found.items()}
+    return replaced(cases, accused)
 
 
 def _is_habit(setup: Setup, unit: float, least: float) -> bool:
@@ -169,4 +172,4 @@ def did(name: str) -> Message:
     return reason_of(name) if name else did_another()
 
 
-DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), _look)
+DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), _look, is_asked=_is_asked, together=_may_tell)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from parity.comparator.classes import of_all, with_others
+from parity.comparator.classes import ORDER, by_row, with_others
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, InDoubt, Setup
 from parity.comparator.detect.draft_acceptance import Proposed
@@ -20,10 +22,12 @@ from parity.comparator.detect.logprobs import doubtful_rows, listing_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
+from parity.comparator.detect.turns import AT_ONCE, looked_at
 from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.gaps import TokenGaps, decided
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
+from parity.comparator.reference.stored import gaps_alone, overlaid
 from parity.comparator.streams.pairing import at_rows
 from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
@@ -44,9 +48,9 @@ class Judged(Struct, frozen=True):
 
     findings: list[Finding] = field(default_factory=list)
     classes: Mapping[Key, CompletionClass] = field(default_factory=dict)
-    gaps: dict[Key, TokenGaps] = field(default_factory=dict)
+    gaps: Mapping[Key, TokenGaps] = field(default_factory=dict)
     """Of scored candidate completions that differ from the baseline's."""
-    limited: dict[Key, int] = field(default_factory=dict)
+    limited: Mapping[Key, int] = field(default_factory=dict)
     """Completions of which nothing is known from this position on."""
     suspects: dict[Key, Event] = field(default_factory=dict)
     """What unjudged completions look like."""
@@ -82,8 +86,8 @@ class Judged(Struct, frozen=True):
         return Judged(
             [*self.findings, *other.findings],
             with_others(self.classes, other.classes),
-            self.gaps | other.gaps,
-            self.limited | other.limited,
+            overlaid(self.gaps, other.gaps),
+            overlaid(self.limited, other.limited),
             self.suspects | other.suspects,
             self.doubtful | other.doubtful,
             max(self.excused, other.excused),
@@ -103,45 +107,71 @@ class Judged(Struct, frozen=True):
 
 def judge_pairs(setup: Setup) -> Judged:
     """Findings for every pair; those with another prompt have that one alone."""
-    pairs, arms = setup.pairs, setup.arms
-    cases = [*_differing(setup), *_identical(setup)]
-    for detector in detectors():
-        cases = detector.look(cases, setup)
-    mismatches = findings.input_mismatches(arms, pairs)
-    others: dict[Key, CompletionClass] = dict.fromkeys((one.key for one in mismatches), "corrupt")
-    keys = [case.key for case in cases]
-    others |= {key: class_of(case, setup.tolerance) for key, case in zip(keys, cases, strict=True)}
-    classes = with_others(of_all(pairs.keys, "identical"), others)
-    return replace(
-        _seen_in(keys, cases, classes),
-        findings=[*mismatches, *(one for case in cases for one in findings.findings_of(case, arms, setup.tolerance))],
-        notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
-        excused=max(setup.tolerance, setup.doubt.lone),
-    )
+    gaps, differing = _differing(setup)
+    seen = _Seen(setup)
+    for part in looked_at(chain(differing, _identical(setup)), setup, detectors()):
+        for case in part:
+            seen.add(case)
+    return replace(seen.judged(), gaps=gaps)
 
 
-def _seen_in(keys: Sequence[Key], cases: Sequence[Case], classes: Mapping[Key, CompletionClass]) -> Judged:
-    """What is known of the pairs besides findings; `keys`: of the cases, each made once."""
-    keyed = list(zip(keys, cases, strict=True))
+class _Seen:
+    """What is known of the cases that all detectors have looked at, in any order, by their places in the run: first
+    those that part."""
 
-    def of_each(value: Callable[[Case], T | None]) -> dict[Key, T]:
-        return {key: found for key, case in keyed if (found := value(case)) is not None}
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._classes = np.zeros(len(setup.pairs.keys), dtype=np.int8)
+        self._limited = array("q"), array("q")
+        self._findings: dict[int, list[Finding]] = {}
+        self._suspects: dict[int, Event] = {}
+        self._doubtful: dict[int, InDoubt] = {}
+        self._contradicted: set[int] = set()
+        self._baseline_ends: dict[int, Message] = {}
 
-    return Judged(
-        classes=classes,
-        gaps=of_each(lambda case: case.gaps if case.from_scores else None),
-        limited=of_each(lambda case: None if case.events else case.unjudged_from),
-        suspects=of_each(
-            lambda case: (
-                case.suspect
-                if case.suspect is not None and classes[case.key] == "unjudged" and not _baseline_is_wrong(case)
-                else None
-            )
-        ),
-        doubtful=of_each(lambda case: case.doubtful),
-        contradicted=[key for key, case in keyed if case.contradicted and not _broke_first(case)],
-        baseline_ends=of_each(lambda case: case.baseline_end),
-    )
+    def add(self, case: Case) -> None:
+        tolerance, row = self._setup.tolerance, case.row
+        place = row + case.is_identical * len(self._classes)
+        cls = class_of(case, tolerance)
+        self._classes[row] = ORDER.index(cls)
+        if found := list(findings.findings_of(case, self._setup.arms, tolerance)):
+            self._findings[place] = found
+        if case.unjudged_from is not None and not case.events:
+            for column, number in zip(self._limited, (row, case.unjudged_from), strict=True):
+                column.append(number)
+        if case.suspect is not None and cls == "unjudged" and not _baseline_is_wrong(case):
+            self._suspects[place] = case.suspect
+        if case.doubtful is not None:
+            self._doubtful[place] = case.doubtful
+        if case.contradicted and not _broke_first(case):
+            self._contradicted.add(place)
+        if case.baseline_end is not None:
+            self._baseline_ends[place] = case.baseline_end
+
+    def judged(self) -> Judged:
+        """With those that were not asked alike."""
+        pairs = self._setup.pairs
+        mismatches = findings.input_mismatches(self._setup.arms, pairs)
+        self._classes[~pairs.same_prompt] = ORDER.index("corrupt")
+        rows, unjudged_from = (np.array(one, dtype=np.int64) for one in self._limited)
+        order = np.argsort(rows)
+        return Judged(
+            findings=[*mismatches, *(one for _, some in sorted(self._findings.items()) for one in some)],
+            classes=by_row(pairs.keys, self._classes),
+            limited=pairs.numbered(rows[order], unjudged_from[order]),
+            suspects=self._by_key(self._suspects),
+            doubtful=self._by_key(self._doubtful),
+            contradicted=list(map(self._key, sorted(self._contradicted))),
+            baseline_ends=self._by_key(self._baseline_ends),
+            notes=[] if self._setup.scores_show_lists else [_OTHER_LISTS],
+            excused=max(self._setup.tolerance, self._setup.doubt.lone),
+        )
+
+    def _key(self, place: int) -> Key:
+        return self._setup.pairs.keys[place % len(self._classes)]
+
+    def _by_key(self, of_places: Mapping[int, T]) -> dict[Key, T]:
+        return {self._key(place): value for place, value in sorted(of_places.items(), key=lambda item: item[0])}
 
 
 _OTHER_LISTS = message(
@@ -179,24 +209,39 @@ def _broke_first(case: Case) -> bool:
     )
 
 
-def _differing(setup: Setup) -> list[Case]:
-    """The pairs of equal prompts and other tokens, each with what the reference says of it."""
+def _differing(setup: Setup) -> tuple[Mapping[Key, TokenGaps], Iterator[Sequence[Case]]]:
+    """Gaps of the candidate's scored completions that part from the baseline's; and the pairs of equal
+    prompts and other tokens, each with what the reference says of it."""
     pairs = setup.pairs
     where = np.flatnonzero(~pairs.identical & pairs.same_prompt)
-    rows, others = where.tolist(), at_rows(pairs.candidate, where)
-    scored = setup.reference.all_gaps(setup.arms[1], others)
-    said = dict(zip(scored, decided([gaps for gaps, _ in scored.values()], setup.tolerance), strict=True))
+    gaps = gaps_alone(setup.reference.all_gaps(setup.arms[1], at_rows(pairs.candidate, where)))
     asked_alike = not setup.inputs.candidate.own_sampling
     too_long = stops.may_overrun(pairs.candidate, setup.rules, pairs.candidate_tokens, asked_alike=asked_alike)
-    cases = []
-    parts_at = pairs.parts_at[rows].tolist()
-    for row, at, b, may_overrun in zip(rows, parts_at, others, too_long[rows].tolist(), strict=True):
+    parts = (where[begin : begin + AT_ONCE] for begin in range(0, len(where), AT_ONCE))
+    return gaps, (_parted(part, gaps, too_long[part], setup) for part in parts)
+
+
+def _parted(
+    where: npt.NDArray[np.int64],
+    gaps: Mapping[Key, TokenGaps],
+    too_long: npt.NDArray[np.bool_],
+    setup: Setup,
+) -> list[Case]:
+    """The pairs in these rows; `too_long`: those that may be, shape (N,)."""
+    pairs, cases = setup.pairs, []
+    rows, others = where.tolist(), at_rows(pairs.candidate, where)
+    known = {b.key: gaps[b.key] for b in others if b.key in gaps} if gaps else {}
+    said = dict(zip(known, decided(list(known.values()), setup.tolerance), strict=True))
+    parts_at = pairs.parts_at[where].tolist()
+    for row, at, b, may_overrun in zip(rows, parts_at, others, too_long.tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
-        if b.key in scored:
-            gaps, found = scored[b.key][0], said[b.key]
-            rival = setup.rivals.get(b.key)
+        key = b.key
+        if key in known:
+            rival = setup.rivals.get(key)
             against = rival is not None and rival.gap > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)
-            cases.append(Case(pairs, row, at, past, gaps, found, from_scores=True, rival=rival, contradicted=against))
+            cases.append(
+                Case(pairs, row, at, past, known[key], said[key], from_scores=True, rival=rival, contradicted=against)
+            )
         else:
             cases.append(_unscored(row, pairs.baseline[row], b, past, setup))
     return cases
@@ -214,14 +259,15 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     return Case(pairs, row, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
 
-def _identical(setup: Setup) -> list[Case]:
+def _identical(setup: Setup) -> Iterator[Sequence[Case]]:
     """The pairs of equal tokens in which something else is to be looked at."""
     pairs = setup.pairs
     same = pairs.identical & pairs.same_prompt
     rows = np.flatnonzero(same)
     if not any(detector.at_equal_tokens for detector in detectors()):
         rows = np.flatnonzero(same & _odd(setup, rows))
-    return [Case(pairs, row, -1) for row in rows.tolist()]
+    for begin in range(0, len(rows), AT_ONCE):
+        yield [Case(pairs, row, -1) for row in rows[begin : begin + AT_ONCE].tolist()]
 
 
 def _odd(setup: Setup, equal: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import tokens_event
 from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.penalties import Penalised, Penalties, other_ways
@@ -29,11 +29,11 @@ _STRETCHES = frozenset(
 )
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
-    return [_looked_at(case, setup) for case in cases] if setup.reference.penalises else cases
+def _is_asked(setup: Setup) -> bool:
+    return setup.reference.penalises
 
 
-def _looked_at(case: Case, setup: Setup) -> Case:
+def _look(case: Case, setup: Setup) -> Case:
     events = [event for event in case.events if event.kind in _STRETCHES]
     penalised = setup.reference.shaping(case.b).penalised(case.b)
     top = setup.reference.score(setup.arms[1], case.b) if case.from_scores else None
@@ -110,4 +110,4 @@ def did_another() -> Message:
     return message("penalties.applies_another", "apply the penalties of another request")
 
 
-DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), _look)
+DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), pair_by_pair(_look), is_asked=_is_asked)

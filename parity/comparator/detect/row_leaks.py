@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query
 from parity.comparator.detect.near_ties import is_as_baseline, is_doubtful
@@ -20,6 +21,7 @@ from parity.messages import message
 from parity.records import Key, Kind, TokenIds
 from parity.records.evidence import JudgedBy, LeakEvidence, TokensEvidence
 from parity.records.kinds import Stretch
+from parity.records.lazy import Picked
 
 FOREIGN_AND_SUPPORTED = 3
 """A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
@@ -79,7 +81,7 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
     return replace(event, kind=Kind.ROW_LEAK, position=leak.start, length=leak.length, evidence=evidence)
 
 
-def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
+def taken_over(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """The cases with events as leaks where, from an event on, the completion is another request's.
 
     Its tokens may look like a loop, like tokens emitted again or like tokens lost: the donor's text is what it is. So
@@ -105,9 +107,9 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
         query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n), strict=True)
         for n, at in loose
     )
-    result = list(cases)
+    changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
-        case = result[n]
+        case = changed.get(n, cases[n])
         event, tokens = case.events[at], case.b.token_ids
         if leak is None:
             continue
@@ -118,8 +120,8 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
         if not to_the_end and _is_short(case, setup):
             continue  # tokens were lost, and the model went on with its own
         if own.length >= (LONG if to_the_end else TAKEN_OVER):
-            result[n] = replace(case, events=(*case.events[:at], leaked(event, own, tokens), *case.events[at + 1 :]))
-    return result
+            changed[n] = replace(case, events=(*case.events[:at], leaked(event, own, tokens), *case.events[at + 1 :]))
+    return replaced(cases, changed)
 
 
 def _is_own(event: Event, case: Case) -> bool:
@@ -187,25 +189,26 @@ def _without_own(event: Event, leak: Leak) -> Leak:
     return replace(leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift)
 
 
-def _look(cases: list[Case], setup: Setup) -> list[Case]:
+def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     loose = [
         (n, at)
         for n, case in enumerate(cases)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch in _LOOSE and not _is_own(event, case)
     ]
-    bare = [
-        n
-        for n, case in enumerate(cases)
-        if case.flip is not None and case.unjudged_from == case.flip and not case.events
-    ]
-    if not loose and not bare:
+    bare = np.array([n for n, case in enumerate(cases) if _is_unjudged(case)], dtype=np.int64)
+    if not loose and not len(bare):
         return cases
     donors = setup.donors()
     return _unscored(_named(cases, loose, donors, setup), bare, donors, setup)
 
 
-def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setup: Setup) -> list[Case]:
+def _is_unjudged(case: Case) -> bool:
+    """It parts, and nothing judges it from there on."""
+    return case.flip is not None and case.unjudged_from == case.flip and not case.events
+
+
+def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, setup: Setup) -> Sequence[Case]:
     """The cases with events as leaks where another request explains them better; `loose`: (case, event)."""
     unsupported = {n: cases[n].unsupported(setup.tolerance) for n, _ in loose}
     loose = [(n, at) for n, at in loose if _may_leak(cases[n].events[at], unsupported[n])]
@@ -218,28 +221,29 @@ def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setu
     queries = (
         query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n)) for n, at in loose
     )
-    result = list(cases)
+    changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
-        case = result[n]
+        case = changed.get(n, cases[n])
         event = case.events[at]
         if leak is None or not _leak_wins(event, leak, unsupported[n]):
             continue
         own = _without_own(event, leak) if case.from_scores else leak
         named = leaked(event, own, case.b.token_ids)
-        result[n] = replace(case, events=(*case.events[:at], named, *case.events[at + 1 :]))
-    return result
+        changed[n] = replace(case, events=(*case.events[:at], named, *case.events[at + 1 :]))
+    return replaced(cases, changed)
 
 
-def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) -> list[Case]:
+def _unscored(cases: Sequence[Case], bare: npt.NDArray[np.int64], donors: Donors, setup: Setup) -> Sequence[Case]:
     """The cases with what proves itself where nothing judges; `bare`: those that part and that nothing judges."""
-    result = list(cases)
-    for n in bare:
-        suspect = result[n].suspect
-        if suspect is not None and proven_copy(result[n].b, suspect, setup.inputs.baseline, len(bare)):
-            proven = suspect.but(judged_by=JudgedBy.NO_OTHER_COPY)
-            result[n] = replace(result[n], suspect=proven, events=(proven,))
-    for index, leak, is_proven in seeming_leaks([cases[n] for n in bare], donors, setup.inputs.baseline):
-        case = result[bare[index]]
+    changed: dict[int, Case] = {}
+    for n in bare.tolist():
+        case = cases[n]
+        if case.suspect is not None and proven_copy(case.b, case.suspect, setup.inputs.baseline, len(bare)):
+            proven = case.suspect.but(judged_by=JudgedBy.NO_OTHER_COPY)
+            changed[n] = replace(case, suspect=proven, events=(proven,))
+    for index, leak, is_proven in seeming_leaks(Picked(cases, bare), donors, setup.inputs.baseline):
+        n = int(bare[index])
+        case = changed.get(n, cases[n])
         if case.events:
             continue
         why = message("row_leak.seeming", "goes on with what one other request says")
@@ -249,9 +253,17 @@ def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) 
             case = replace(case, events=(event.but(judged_by=JudgedBy.NO_OTHER_SPAN),))
         elif case.suspect is None:
             case = replace(case, suspect=event)
-        result[bare[index]] = case
-    return result
+        changed[n] = case
+    return replaced(cases, changed)
 
 
-TAKEN = Detector(frozenset({Kind.ROW_LEAK}), taken_over)
-DETECTOR = Detector(frozenset({Kind.ROW_LEAK, Kind.DUPLICATION}), _look)
+def _may_be_taken(case: Case, setup: Setup) -> bool:
+    return case.from_scores and bool(case.events)
+
+
+def _may_be_foreign(case: Case, setup: Setup) -> bool:
+    return bool(case.events) or _is_unjudged(case)
+
+
+TAKEN = Detector(frozenset({Kind.ROW_LEAK}), taken_over, together=_may_be_taken)
+DETECTOR = Detector(frozenset({Kind.ROW_LEAK, Kind.DUPLICATION}), _look, together=_may_be_foreign)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect import stops, trust
-from parity.comparator.detect.cases import Setup
+from parity.comparator.detect.cases import Setup, Usual
 from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
+from parity.comparator.detect.logprobs import usual_between, usual_by_scores
 from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.isolated import isolated
@@ -36,7 +36,7 @@ def setup_of(
     doubt = doubt_of(options, references.floor, tolerance, reference.scores.values())
     known = inputs.baseline.completions
     own = changed(gaps_alone(references.baseline), lambda _, gaps: gaps, known.__contains__)
-    differing = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()}
+    usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     return Setup(
         inputs=inputs,
         pairs=pairs,
@@ -47,12 +47,13 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
         doubt=doubt,
-        isolated=isolated(own, references.floor, tolerance, differing),
+        isolated=isolated(own, references.floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt)),
         lists_show_choices=trust.lists_show_choices(
             inputs.baseline, reference, tolerance, plain=not reference.penalises
         ),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
         baseline_is_sound=not references.against_baseline,
+        usual=None if references.against_baseline else usual,
         donors=donors,
         writer=requested.writer,
         broken=requested.broken,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.reference.residuals import PairedResiduals
+from parity.unnamed import blank
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -44,13 +45,14 @@ class FirstContexts:
     def __init__(self, most: int) -> None:
         """most: places there may be."""
         self._bits = min(MOST_BITS, max(3, (BUCKETS * most).bit_length()))
-        self._seen = np.zeros(1 << (self._bits - 3), dtype=np.uint8)
+        self._seen = blank((1 << (self._bits - 3),), np.uint8)
         self._near = np.empty(1 << min(self._bits, NEAR_BITS), dtype=np.int32)
 
     def copy(self) -> FirstContexts:
         """One that has seen as much."""
         found = copy(self)
-        found._seen = self._seen.copy()
+        found._seen = blank(self._seen.shape, np.uint8)
+        found._seen[:] = self._seen
         return found
 
     def of(self, tokens: Ints, row: Ints, place: Ints, spot: Ints | None = None) -> Bools:

@@ -321,7 +321,7 @@ def _gaps(
     """What the gaps of greedy completions say of the arms."""
     if not references.baseline or not gaps:
         return None, numerics.Gaps()
-    greedy = {key for key, drawn in zip(pairs.keys, pairs.random.tolist(), strict=True) if not drawn}
+    greedy = pairs.those(~pairs.random)
 
     def of_part(key: Key, one: TokenGaps) -> FloatArray:
         return one.gap[part.of(key)]
@@ -337,11 +337,10 @@ def _gaps(
         if key in greedy and one.position >= part.since.get(key, 0) and one.gap < NOT_NOISE
     }
     tolerance = references.tolerance
-    parted = {key for key, equal in zip(pairs.keys, pairs.identical.tolist(), strict=True) if not equal}
     strict = {
         key
-        for key in parted & own.keys() & other.keys()
-        if bool(((own[key] > tolerance) & (own[key] < NOT_NOISE)).any())
+        for key in pairs.those(~pairs.identical)
+        if key in own and key in other and bool(((own[key] > tolerance) & (own[key] < NOT_NOISE)).any())
     }
     return drift, numerics.Gaps(
         drift,

@@ -41,7 +41,7 @@ class References(Struct, frozen=True):
 def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked)
-    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
+    rivals: Mapping[Key, Rival] = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
     wrong = wrong_scores(inputs, pairs, lookup, rivals)
     if wrong is not None:
         rivals = {}

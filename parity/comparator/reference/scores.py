@@ -46,6 +46,7 @@ from parity.records import (
     TopLogprobs,
 )
 from parity.records.score_table import ArmScores, ScoreTable, Shelf
+from parity.unnamed import Numbers, blank
 
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
@@ -175,7 +176,8 @@ class Reference:
             return {one.key: (gaps, top) for (one, top), gaps in zip(scored, found, strict=True)}
         while some := list(islice(every, _AT_ONCE)):
             order.extend(self._put(arm, table, some)[1])
-        places = np.full(len(table), -1, dtype=np.int64)
+        places = blank((len(table),), np.int64)
+        places[:] = -1
         places[order] = shelved.places[order]
         return ScoredGaps(table, shelved.shelf, order, places)
 
@@ -228,10 +230,15 @@ class Reference:
     def own_noise(self) -> OwnNoise | None:
         """How far the baseline's own logprobs of likely tokens lie from their scores; None where the baseline has no
         own logprobs or is not scored."""
-        with_own = [one for one in self._baseline if _fits(one)]
-        scored = self.all_gaps(self._baseline.header.arm, with_own)
-        far = [own_distance(one, scored[one.key][0]) for one in with_own if one.key in scored]
-        return OwnNoise(tuple(far)) if far else None
+        arm, with_own = self._baseline.header.arm, filter(_fits, self._baseline)
+        far, lengths = (Numbers(kind, held=not isinstance(self._baseline.completions, Lazy)) for kind in "dq")
+        while some := list(islice(with_own, _AT_ONCE)):
+            scored = self.all_gaps(arm, some)
+            for one in some:
+                if one.key in scored:
+                    far.extend(own_distance(one, scored[one.key][0]))
+                    lengths.append(len(one.token_ids))
+        return OwnNoise(far.whole(), lengths.whole()) if len(lengths) else None
 
     def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
         notes = []
@@ -261,17 +268,21 @@ class Reference:
 
 
 class OwnNoise(Struct, frozen=True):
-    """`distances` in nats, an array a completion, as `own_distance` gives them."""
+    """`distances` in nats, as `own_distance` gives them, of one completion after another; `lengths`: tokens of each."""
 
-    distances: tuple[FloatArray, ...]
+    distances: FloatArray
+    lengths: npt.NDArray[np.int64]
 
     @property
     def farthest(self) -> float:
-        return max(float(each.max(initial=0.0)) for each in self.distances)
+        return float(self.distances.max(initial=0.0))
 
     def most_beyond(self, nats: float) -> int:
         """Positions farther than that in the completion that has the most of them."""
-        return max(int((each > nats).sum()) for each in self.distances)
+        pieces = ((begin, self.distances[begin : begin + _TOKENS]) for begin in range(0, len(self.distances), _TOKENS))
+        places = np.concatenate([begin + np.flatnonzero(piece > nats) for begin, piece in pieces])
+        numbers = np.searchsorted(np.cumsum(self.lengths), places, side="right")
+        return int(np.bincount(numbers).max(initial=0))
 
 
 class _Shelved(NamedTuple):
@@ -283,7 +294,8 @@ class _Shelved(NamedTuple):
 
     @staticmethod
     def empty(count: int, shelf: Shelf) -> _Shelved:
-        places, of = np.full((2, count), -1, dtype=np.int64)
+        places, of = blank((2, count), np.int64)
+        places[:] = of[:] = -1
         return _Shelved(GapShelf(shelf), places, of)
 
     def knows(self, row: int, digest: int) -> bool:
@@ -295,6 +307,9 @@ class _Shelved(NamedTuple):
 
 _AT_ONCE = 256
 """Completions whose scores are looked at together."""
+
+_TOKENS = 1 << 18
+"""Tokens that are looked at together."""
 
 
 def _digest(one: Completion) -> int:

@@ -6,6 +6,7 @@ logprob shows after the same tokens is then no second measurement.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -21,28 +22,32 @@ def repeated_until(pairs: Pairs) -> Mapping[Key, int]:
 
     Of all pairs that share a beginning one does not count as a repetition. Pairs that repeat nothing are left out.
     """
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    for row in _of_repeated_prompts(pairs):
-        groups[pairs.candidate[row].prompt_token_ids.tobytes()].append(row)
-    found: dict[Key, int] = {}
-    for rows in groups.values():
-        if len(rows) > 1:
-            found.update(_shared(pairs, rows))
-    return found
+    rows, lengths = array("q"), array("q")
+    for group in _of_one_prompt(pairs):
+        for row, length in _shared(pairs, group):
+            rows.append(row)
+            lengths.append(length)
+    found, shared = (np.array(one, dtype=np.int64) for one in (rows, lengths))
+    order = np.argsort(found)
+    return pairs.numbered(found[order], shared[order])
 
 
-def _of_repeated_prompts(pairs: Pairs) -> list[int]:
-    """The rows whose prompt is another's as well, and a few more: those of one hash."""
+def _of_one_prompt(pairs: Pairs) -> Iterator[list[int]]:
+    """The rows of each prompt that more than one pair has."""
     hashes = np.fromiter(map(hash, side_of(pairs.candidate).prompts()), dtype=np.int64, count=len(pairs.keys))
     order = np.argsort(hashes, kind="stable")
-    same = hashes[order[1:]] == hashes[order[:-1]]
-    found: list[int] = np.unique(np.concatenate([order[1:][same], order[:-1][same]])).tolist()
-    return found
+    same = np.concatenate([[False], hashes[order[1:]] == hashes[order[:-1]], [False]])
+    begins, ends = np.flatnonzero(~same[:-1] & same[1:]), np.flatnonzero(same[:-1] & ~same[1:]) + 1
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        groups: dict[bytes, list[int]] = defaultdict(list)
+        for row in order[begin:end].tolist():
+            groups[pairs.candidate[row].prompt_token_ids.tobytes()].append(row)
+        yield from (rows for rows in groups.values() if len(rows) > 1)
 
 
-def _shared(pairs: Pairs, rows: list[int]) -> Iterator[tuple[Key, int]]:
-    """Pairs of one prompt in the order of their tokens: the longest beginning that is shared with an earlier one is
-    that shared with the one right before."""
+def _shared(pairs: Pairs, rows: list[int]) -> Iterator[tuple[int, int]]:
+    """(row, tokens) of pairs of one prompt, in the order of their tokens: the longest beginning that is shared with an
+    earlier one is that shared with the one right before."""
     longest = max(max(len(pairs.baseline[row].token_ids), len(pairs.candidate[row].token_ids)) for row in rows)
     if not longest:
         return
@@ -56,4 +61,4 @@ def _shared(pairs: Pairs, rows: list[int]) -> Iterator[tuple[Key, int]]:
     shared = np.where(different.any(axis=1), different.argmax(axis=1), longest)
     for at, length in zip(order[1:], shared.tolist(), strict=True):
         if length:
-            yield pairs.keys[rows[at]], length
+            yield rows[at], length

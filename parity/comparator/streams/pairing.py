@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.questions import own_differences, temperature_in
 from parity.records import Capture, Completion, Key, Lazy, RaggedTokens
-from parity.records.lazy import Each, Index, Numbered, Picked
+from parity.records.lazy import Each, Flagged, Index, Numbered, Picked
 from parity.records.ragged import PatchedTokens
 from parity.unnamed import kept
 
@@ -57,6 +57,12 @@ class Pairs(Struct, frozen=True):
         if isinstance(self.keys, Index):
             return Numbered(self.keys, kept(rows), kept(numbers))
         return {self.keys[row]: number for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)}
+
+    def those(self, rows: npt.NDArray[np.bool_]) -> Set[Key]:
+        """The keys of some of the pairs; rows: shape (P,)."""
+        if isinstance(self.keys, Index):
+            return Flagged(self.keys, rows)
+        return frozenset(map(self.keys.__getitem__, np.flatnonzero(rows).tolist()))
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
         """Some of the pairs; rows: shape (P,)."""
