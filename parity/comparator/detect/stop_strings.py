@@ -26,6 +26,10 @@ def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Eve
     found = said(completion, asked, writer)
     gone_on = _goes_on(completion, found, writer)
     claimed = _claims(completion, asked, found, writer)
+    if gone_on is not None or claimed is not None:
+        others = [said(completion, asked, one) for one in writer.after(completion, asked)]
+        gone_on = gone_on if all(_goes_on(completion, one, writer) for one in others) else None
+        claimed = claimed if all(_claims(completion, asked, one, writer) for one in others) else None
     if gone_on is not None:
         yield gone_on
     if claimed is not None:
@@ -80,8 +84,8 @@ def _by_text(completion: Completion, asked: Asked, writer: Writer) -> Iterator[E
     stopped = completion.finish_reason == "stop"
     if asked.includes_stop and stopped and rest == 0:
         return
-    if by_string and match.stop != completion.stop_reason and rest <= CHARACTERS * writer.step:
-        return  # several in one step
+    if by_string and match.stop != completion.stop_reason and rest <= CHARACTERS * (writer.step + 1):
+        return  # several in one step, or in one token
     if stopped and (rest == 0 or by_string):
         why = wording.after_stop(match.stop) if asked.includes_stop else wording.stop_left(match.stop)
         yield _text_event(completion, why, match.start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.said import Said, Writer, is_of_tokens, said
-from parity.comparator.inputs.text import first_difference, same_text
+from parity.comparator.inputs.text import first_difference
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import TextEvidence
@@ -14,14 +14,17 @@ from parity.records.evidence import TextEvidence
 def text_mismatch(completion: Completion, writer: Writer) -> Event | None:
     """The text is not what the token ids say.
 
-    Engines detokenise as tokens come: bytes that do not yet make a character are held back at the end, and a
-    stop string is cut off. Both are allowed for. Raises AssertionError without a tokenizer.
+    Engines detokenise as tokens come: bytes that do not yet make a character are held back at the end (those of the
+    prompt too), and a stop string is cut off. Both are allowed for. Raises AssertionError without a tokenizer.
     """
     if completion.text is None:
         return None
     asked = writer.requests.of(completion)
     found = said(completion, asked, writer)
-    if is_of_tokens(completion.text, completion, asked, found) or _ends_a_character(completion, asked, writer, found):
+    if is_of_tokens(completion.text, completion, asked, found):
+        return None
+    others = [said(completion, asked, one) for one in writer.after(completion, asked)]
+    if any(is_of_tokens(completion.text, completion, asked, one) for one in others):
         return None
     expected = found.right[0]
     at = first_difference(completion.text, expected)
@@ -29,20 +32,6 @@ def text_mismatch(completion: Completion, writer: Writer) -> Event | None:
     position = min(max(0, writer.tokens_for(at + 1, tokens, asked) - 1), max(0, len(tokens) - 1))
     evidence = text_evidence(_why(completion.text, found, asked), completion.text, expected, at)
     return Event(Kind.TEXT_MISMATCH, position, max(1, len(tokens) - position), evidence)
-
-
-def _ends_a_character(completion: Completion, asked: Asked, writer: Writer, found: Said) -> bool:
-    """Does the prompt end inside a character, and is this the text of both, or what the output adds to it?
-
-    vLLM detokenises an output after its prompt: what it holds back of the prompt comes out with the first tokens
-    (0.32.0: all of the prompt's text).
-    """
-    prompt = writer.text(completion.prompt_token_ids.tolist(), asked)
-    if not prompt.endswith("\ufffd") or found.match is not None:
-        return False
-    whole = writer.text([*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist()], asked)
-    added = whole.removeprefix(prompt.rstrip("\ufffd"))
-    return any(same_text(completion.text or "", right) for right in (whole, added))
 
 
 def _why(text: str, found: Said, asked: Asked) -> Message:

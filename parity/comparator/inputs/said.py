@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import Asked, Requests, requests_of
@@ -47,13 +48,27 @@ class Writer(Struct, frozen=True):
     has_ids: bool
     """The token ids are the engine's own."""
 
+    before: tuple[int, ...] = ()
+    """Tokens before the output's, whose text is said with it, but for the first `left_out` characters."""
+    left_out: int = 0
+
     def text(self, tokens: Sequence[int], asked: Asked) -> str:
         """The text of tokens, special ones as the request wanted."""
         assert self.render is not None
-        ids = [int(token) for token in tokens if 0 <= token <= INT32_MAX]
+        ids = [int(token) for token in (*self.before, *tokens) if 0 <= token <= INT32_MAX]
         if not asked.skips_special and isinstance(self.render, Tokenizer):
-            return self.render.with_special(ids)
-        return self.render(ids)
+            return self.render.with_special(ids)[self.left_out :]
+        return self.render(ids)[self.left_out :]
+
+    def after(self, completion: Completion, asked: Asked) -> tuple[Writer, ...]:
+        """In which other ways its text may be written. Where the prompt ends inside a character, vLLM says what
+        it holds back of the prompt with the first tokens: that character, or (0.23 to 0.32) the whole prompt."""
+        prompt = completion.prompt_token_ids.tolist()
+        text = self.text(prompt, asked)
+        if not text.endswith("\ufffd"):
+            return ()
+        after = replace(self, before=tuple(prompt))
+        return (after, replace(after, left_out=len(text.rstrip("\ufffd"))))
 
     def tokens_for(self, characters: int, tokens: Sequence[int], asked: Asked) -> int:
         """Leading tokens that the first `characters` characters need: by bisection, since texts of prefixes grow."""
@@ -114,8 +129,9 @@ def said(completion: Completion, asked: Asked, writer: Writer) -> Said:
         return Said(whole, None, len(tokens), _uncut(completion, asked, writer, whole))
     needed = writer.tokens_for(match.end, tokens, asked)
     right = [_cut(whole, match, asked)]
-    if writer.step:  # found in one step, another of the list may have been taken
-        begun = len(writer.text(tokens[: max(0, len(tokens) - 1 - writer.step)], asked).rstrip("\ufffd"))
+    if len(asked.stops) > 1:  # found in one step, or in one token, another of the list may have been taken
+        leading = tokens[: max(0, len(tokens) - 1 - writer.step)]
+        begun = len(writer.text(leading, asked).rstrip("\ufffd")) if leading else 0
         others = (first_match(whole, [stop], max(begun, match.start)) for stop in asked.stops)
         right += [_cut(whole, one, asked) for one in others if one is not None and match.end > begun]
     return Said(whole, match, needed, tuple(dict.fromkeys(right)))

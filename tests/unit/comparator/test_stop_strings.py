@@ -95,15 +95,17 @@ def a_request(rng: random.Random, tokens: list[int]) -> dict[str, Any]:
 
 
 def a_pair(rng: random.Random, step: int, *, old: bool, name: str) -> tuple[Completion, Completion]:
-    """One request without speculation, and with it."""
+    """One request without speculation, and with it. In one of five the prompt ends inside a character."""
     prompt = [rng.choice(READABLE) for _ in range(5)]
+    if rng.random() < 0.2:
+        prompt += RAW.encode(rng.choice("é日😀")).ids[:-1]
     tokens = [rng.choice(READABLE) if rng.random() < 0.9 else rng.randrange(VOCABULARY) for _ in range(60)]
     if rng.random() < 0.5:
         tokens[rng.randrange(60)] = EOS
     asked = a_request(rng, tokens)
     pair = (
-        Detokenizer(prompt, asked, False).write(tokens, 0, rng),
-        Detokenizer(prompt, asked, old and step > 0).write(tokens, step, rng),
+        Detokenizer(prompt, asked, old).write(tokens, 0, rng),
+        Detokenizer(prompt, asked, old).write(tokens, step, rng),
     )
     a, b = (replace(one, key=one.key._replace(request=name)) for one in pair)
     return a, b
@@ -144,3 +146,23 @@ def test_any_other_text_under_a_stop_string_is_found() -> None:
             assert [one.kind for one in result.corrupt] == [Kind.TEXT_MISMATCH], changed
             changes += 1
     assert changes > 50
+
+
+@pytest.mark.parametrize("options", [CompareOptions(detokenize=TOKENIZER), CompareOptions()], ids=["with", "without"])
+@pytest.mark.parametrize("includes", [False, True])
+@pytest.mark.parametrize("arm", ["cpu/base", "cpu/other"])
+def test_of_stop_strings_in_one_token_old_versions_take_the_first_of_the_list(
+    arm: str, includes: bool, options: CompareOptions
+) -> None:
+    tokens = RAW.encode("said is thenceforth").ids
+    asked = {"stop": ["the", " t"], "include_stop_str_in_output": includes}
+    old, new = (Detokenizer([READABLE[0]], asked, which).write(tokens, 0, random.Random(1)) for which in (True, False))
+    assert (old.stop_reason, new.stop_reason) == ("the", " t")
+    rest = [a_pair(random.Random(n), 0, old=False, name=f"o{n}")[0] for n in range(4)]
+    arms = ((name, old if name == arm else new) for name in ("cpu/base", "cpu/other"))
+    result = compare(
+        *(capture(header(name, max_tokens=LIMIT, vocab_size=VOCABULARY), *rest, one) for name, one in arms),
+        None,
+        options,
+    )
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
