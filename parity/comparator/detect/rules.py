@@ -92,11 +92,11 @@ def _too_early(one: Completion, asked: Asked, arm: Arm) -> Found:
 
 def _ignored(one: Completion, asked: Asked, arm: Arm) -> Found:
     """An end at the EOS that was to be ignored."""
-    if one.finish_reason != "stop" or one.aborted or one.stop_reason is not None:
+    if one.finish_reason != "stop" or one.aborted or isinstance(one.stop_reason, str):
         return
     last = int(one.token_ids[-1]) if len(one.token_ids) else None
-    by_eos = last in asked.eos - asked.stop_ids
-    if not by_eos and (asked.stops or asked.stop_ids):
+    by_eos = last in asked.eos - asked.stop_ids and one.stop_reason in (None, last)
+    if not by_eos and (asked.stops or asked.stop_ids or one.stop_reason is not None):
         return
     why = message("early_stop.ignored_eos", "ends at an EOS, though ignore_eos was asked")
     evidence = EndEvidence(why=why, finish_reason="stop", terminator=last if by_eos else None)

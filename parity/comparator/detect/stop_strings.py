@@ -59,11 +59,18 @@ def _claims(completion: Completion, asked: Asked, found: Said, writer: Writer) -
         return None
     if not isinstance(completion.stop_reason, str):
         return None
-    why = message(
-        "early_stop.no_stop_string",
-        "ends at the stop string {stop!r}, which its tokens do not say",
-        stop=completion.stop_reason,
-    )
+    stop = completion.stop_reason
+    if asked.min_tokens and stop in found.text:
+        why = message(
+            "early_stop.stop_string_too_early",
+            "ends at the stop string {stop!r}, which counts only after the first {least} tokens (min_tokens)",
+            stop=stop,
+            least=asked.min_tokens,
+        )
+    else:
+        why = message(
+            "early_stop.no_stop_string", "ends at the stop string {stop!r}, which its tokens do not say", stop=stop
+        )
     return Event(
         Kind.EARLY_STOP, len(completion.token_ids), 0, EndEvidence(why=why, finish_reason=completion.finish_reason)
     )

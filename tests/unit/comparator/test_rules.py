@@ -89,6 +89,9 @@ WRONG: dict[str, tuple[str, Completion, Kind, int]] = {
         "least", cut([*ids("abc"), EOS, *ids("defgh")], **LEAST), Kind.FORBIDDEN_TOKEN, 3,
     ),
     "an end at an EOS to ignore": ("ignores", ended([*ids("abcd"), EOS], **IGNORES), Kind.EARLY_STOP, 4),
+    "an end that names the EOS to ignore": (
+        "ignores", ended([*ids("abcd"), EOS], EOS, "abcd", **IGNORES), Kind.EARLY_STOP, 4,
+    ),
     "a stop string left": ("stops", ended(ids("one two END"), "END", "one two END", **STOPS), Kind.TEXT_MISMATCH, 8),
     "text missing": ("stops", ended(ids("one two END"), "END", "one t", **STOPS), Kind.TEXT_MISMATCH, 5),
     "text after": ("stops", ended(ids("one two END"), "END", "one two END x", **STOPS), Kind.TEXT_MISMATCH, 8),
@@ -162,6 +165,12 @@ def test_without_a_tokenizer_the_text_alone_proves(name: str) -> None:
     result = compared(RIGHT[rule], wrong, WITHOUT)
     assert {one.kind for one in result.corrupt} == {kind}
     assert compared(wrong, RIGHT[rule], WITHOUT).corrupt == []
+
+
+def test_a_stop_string_before_min_tokens_is_said_to_be_too_early() -> None:
+    wrong = ended(ids("END"), "END", "", min_tokens=4, **STOPS)
+    found = compared(RIGHT["early stop string"], wrong).corrupt
+    assert [(one.kind, one.evidence.why.id) for one in found] == [(Kind.EARLY_STOP, "early_stop.stop_string_too_early")]
 
 
 def test_bad_words_without_a_tokenizer_are_said_to_be_unknown() -> None:
