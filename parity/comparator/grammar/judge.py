@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from parity.comparator.grammar import automaton, ebnf, json_text, schema
+from parity.comparator.grammar import automaton, ebnf, json_text, patterns, schema
 from parity.records.objects import object_of
 from parity.records.parameter import GRAMMARS
 
@@ -92,22 +91,15 @@ def _regex(given: str, text: str, whole: bool) -> Answer:
     plain = given.removeprefix("^")
     if plain.endswith("$") and not plain.endswith("\\$"):
         plain = plain[:-1]
-    walked = automaton.walk("regex", f"(?s:{plain})", text)
+    walked = automaton.walk("regex", f"(?s:{patterns.widened(plain)})", text)
     if walked is not None:
-        if walked.at is not None:
-            return Answer(walked.at)
-        return FOLLOWS if walked.is_whole or not whole else Answer(len(text))
-    if not whole or not _compiles(given):
+        if walked.at is None and (walked.is_whole or not whole):
+            return FOLLOWS
+        return OPEN if patterns.is_ambiguous(given) else Answer(len(text) if walked.at is None else walked.at)
+    compiled = patterns.compiled(patterns.widened(given))
+    if not whole or compiled is None:
         return OPEN  # of another dialect
-    return FOLLOWS if re.fullmatch(given, text, re.DOTALL) else Answer(len(text))
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError):
-        return False
-    return True
+    return FOLLOWS if compiled.fullmatch(text) else Answer(len(text))
 
 
 def _grammar(given: str, text: str, whole: bool) -> Answer:

@@ -7,9 +7,10 @@ What an engine may legally leave unenforced is taken out (xgrammar 0.2.8 and llg
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from parity.comparator.grammar import patterns
 
 Json = Any
 
@@ -40,19 +41,12 @@ def relaxed(schema: Json) -> Json:
     if isinstance(schema.get("oneOf"), list):  # taken for anyOf where it cannot be expressed
         either = {"anyOf": [relaxed(one) for one in schema["oneOf"]]}
         found = {**found, **either} if "anyOf" not in found else {**found, "allOf": [*found.get("allOf", ()), either]}
-    if _compiles(schema.get("pattern")):
-        found["pattern"] = schema["pattern"]
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not patterns.is_ambiguous(pattern) and patterns.compiled(pattern) is not None:
+        found["pattern"] = patterns.widened(pattern)
     if "patternProperties" in schema or "unevaluatedProperties" in schema:
         found.pop("additionalProperties", None)
     return found
-
-
-def _compiles(pattern: Json) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, TypeError):
-        return False
-    return True
 
 
 def in_order(schema: Json, keys: Sequence[str]) -> Json:

@@ -136,6 +136,52 @@ def test_forms(form: str, given: str, text: str, whole: bool, at: int | None) ->
 
 
 @pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"\W+", "é"),
+        (r"[^\w]x", "éx"),
+        (r"\D", "\u0664"),
+        (r"[\W\d]+", "é1"),
+        (r"[\s\S]*", "é\n"),
+        (r"[^\s]", "\u3000"),
+        (r"\S\]", "\u2003]"),
+        (r"\w+", "é"),
+        (r"\d", "\u0664"),
+        (r"[^\W\d_]+", "é"),
+        (r"[a-z&&[^b]]+", "b]"),
+        (r"[[:alpha:]]", "a]"),
+    ],
+)
+def test_what_one_engine_takes_for_a_class_is_no_violation(pattern: str, text: str) -> None:
+    """xgrammar: `\\w` is ASCII, so é is none, and no class stands within another."""
+    assert judge(Spec("regex", pattern), text, whole=True).at is None
+    assert judge(Spec("regex", pattern), text, whole=False).at is None
+    member = {"type": "object", "properties": {"a": {"type": "string", "pattern": f"^{pattern}$"}}}
+    assert judge(Spec("json", json.dumps(member)), json.dumps({"a": text}), whole=True).at is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "at"),
+    [
+        (r"\W+", "-a", 1),
+        (r"[^\w]x", "ax", 0),
+        (r"[\W\d]+", "1a", 1),
+        (r"\\W", "\\V", 1),
+        (r"\[\W\]", "[a", 1),
+        (r"[^]\d]", "]", 0),
+    ],
+)
+def test_what_no_engine_takes_for_a_class_is_one(pattern: str, text: str, at: int) -> None:
+    assert judge(Spec("regex", pattern), text, whole=False).at == at
+
+
+def test_a_bracket_within_a_class_is_read_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    assert judge(Spec("regex", r"\[[^[\]]+\]"), "[ab]", whole=True) == Answer()
+    assert judge(Spec("json", '{"type": "string", "pattern": "[[{]"}'), '"["', whole=True).at is None
+    assert [str(one.message) for one in recwarn] == []
+
+
+@pytest.mark.parametrize(
     ("form", "given"),
     [("json", "no schema"), ("regex", "(?=a)["), ("choice", "7"), ("grammar", "a ::= b"), ("structural_tag", "x")],
 )
