@@ -28,6 +28,8 @@ class Scan(Struct, frozen=True):
     """Names of members, in the order in which they first come."""
     half_key: str | None = None
     """The name in which the text ends."""
+    open_keys: tuple[tuple[str, ...], ...] = ()
+    """The names that each object which is not closed yet has so far."""
     has_disorder: bool = False
     """Two objects have the same members in another order."""
     has_exponent: bool = False
@@ -45,7 +47,15 @@ def scan(text: str) -> Scan:
     whole = at is None and reader.expects == _DONE and not reader.open
     keys, places = tuple(dict.fromkeys(reader.keys)), tuple(reader.places)
     return Scan(
-        at, whole, "".join(reader.plain), places, keys, reader.half_key, reader.has_disorder, reader.has_exponent
+        at,
+        whole,
+        "".join(reader.plain),
+        places,
+        keys,
+        reader.half_key,
+        tuple(tuple(one) for one in reader.open_keys),
+        reader.has_disorder,
+        reader.has_exponent,
     )
 
 
@@ -56,6 +66,8 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
 _WORDS: Final = ("true", "false", "null")
 _SPACE: Final = " \t\n\r"
+_DELETE: Final = "\\u007f"
+"""As llguidance wants it, which takes no other form; JSON lets the character stand as it is."""
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 
 
@@ -71,8 +83,8 @@ class _Reader:
         self.half_key: str | None = None
         self.has_disorder = False
         self.has_exponent = False
-        self.last_keys: list[str | None] = []
-        """Of each object that is open, and of each list None."""
+        self.open_keys: list[list[str]] = []
+        """Of each object and list that is open; a list has none."""
 
     def run(self) -> int | None:
         """The first character that cannot be; None where all can."""
@@ -89,7 +101,7 @@ class _Reader:
         char = self.text[self.at]
         if char in "]}" and self.open and char == self.open[-1] and self._may_close(char):
             self.open.pop()
-            self.last_keys.pop()
+            self.open_keys.pop()
             self._keep(char)
             self._value_ended()
             return True
@@ -109,7 +121,7 @@ class _Reader:
     def _value(self, char: str) -> bool:
         if char in "{[":
             self.open.append("}" if char == "{" else "]")
-            self.last_keys.append(None)
+            self.open_keys.append([])
             self.expects = _MEMBER if char == "{" else _ITEM
             return self._keep(char)
         if char == '"':
@@ -172,7 +184,7 @@ class _Reader:
                     self.at = len(self.text)
                     break
             said.append(char)
-            for one in json.dumps(char, ensure_ascii=False)[1:-1]:
+            for one in _DELETE if char == "\x7f" else json.dumps(char, ensure_ascii=False)[1:-1]:
                 self.plain.append(one)
                 self.places.append(self.at)
             self.at += length
@@ -180,10 +192,10 @@ class _Reader:
         return True
 
     def _named(self, key: str) -> None:
-        before = self.last_keys[-1]
+        own = self.open_keys[-1]
         self.keys.append(key)
-        self.last_keys[-1] = key
-        self.has_disorder |= before is not None and self.keys.index(key) < self.keys.index(before)
+        self.has_disorder |= bool(own) and self.keys.index(key) < self.keys.index(own[-1])
+        own.append(key)
 
     def _escape(self) -> tuple[str, int] | None:
         """(character, length of its escape), length 0 where the text ends in it; None where it is none."""

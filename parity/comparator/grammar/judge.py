@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -134,6 +134,7 @@ def _json(given: str, text: str, whole: bool) -> Answer:
         return FOLLOWS
     # Members in an order that the schema has not: which of them may still come is not computed.
     is_free = ordered != json.dumps(wanted) or scan.has_disorder or _begins_again(scan) or _extra(wanted, scan)
+    is_free = is_free or _in_parts(wanted) or any(_waits(wanted, keys) for keys in scan.open_keys)
     return OPEN if is_free or scan.has_exponent else Answer(scan.place(walked.at, len(text)))
 
 
@@ -169,6 +170,25 @@ def _extra(wanted: Json, scan: json_text.Scan) -> bool:
     """Does a text name members that the schema does not name and may allow?"""
     named = set(scan.keys) <= _members(wanted) and scan.half_key is None
     return not named and not _closed(wanted)
+
+
+def _waits(wanted: Json, keys: Sequence[str]) -> bool:
+    """Might an object with these members be one that the schema has in another order: needs it some before them?"""
+    if isinstance(wanted, Mapping):
+        members, needed = list(object_of(wanted.get("properties"))), wanted.get("required")
+        places = [members.index(key) for key in keys if key in members]
+        before = set(members[: max(places, default=0)]) - set(keys)
+        is_needed = isinstance(needed, list) and any(one in before for one in needed)
+        return is_needed or any(_waits(one, keys) for one in wanted.values())
+    return any(_waits(one, keys) for one in wanted) if isinstance(wanted, list) else False
+
+
+def _in_parts(wanted: Json) -> bool:
+    """Are members of one object named in several places, whose order says nothing?"""
+    if isinstance(wanted, Mapping):
+        is_joined = "allOf" in wanted or ("anyOf" in wanted and "properties" in wanted)
+        return is_joined or any(map(_in_parts, wanted.values()))
+    return any(map(_in_parts, wanted)) if isinstance(wanted, list) else False
 
 
 def _closed(wanted: Json) -> bool:

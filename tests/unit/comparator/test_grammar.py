@@ -79,6 +79,7 @@ def test_what_a_schema_allows_follows_however_it_is_written(
         ('{"name": 1', False, 9),
         ('{"name": "abcdef', False, 15),
         ('{"nane"', False, 4),
+        ('{"name": "\x7f', False, None),
         ('{"name":"a","ages":[1,-', False, 22),
         ('{"name":"a","ages":[]}x', False, 22),
         ('{"name":"a"}', True, 11),
@@ -87,7 +88,7 @@ def test_what_a_schema_allows_follows_however_it_is_written(
         ('{"name":"a","ages":[],"kind":"c"}', True, 30),
     ],
 )
-def test_where_a_text_leaves_its_schema(text: str, whole: bool, at: int) -> None:
+def test_where_a_text_leaves_its_schema(text: str, whole: bool, at: int | None) -> None:
     assert judge(Spec("json", json.dumps(SCHEMA)), text, whole=whole).at == at
 
 
@@ -95,6 +96,34 @@ def test_two_objects_may_have_their_members_in_two_orders() -> None:
     spec = Spec("json", json.dumps({"type": "array", "items": SCHEMA}))
     text = '[{"ages": [], "name": ""}, {"name": "", "ages": []}]'
     assert [end for end in range(len(text)) if judge(spec, text[:end], whole=False).at is not None] == []
+
+
+NODE = {
+    "type": "object",
+    "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+    "required": ["v"],
+    "additionalProperties": False,
+}
+JOINED = [
+    {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name], "additionalProperties": True}
+    for name in "ab"
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#/$defs/node", "$defs": {"node": NODE}}, '{"v": 1, "kids": [{"kids": [], "v": 2}]}'),
+        ({"allOf": JOINED}, '{"b": 1, "a": 2}'),
+    ],
+    ids=["another order inside", "in parts"],
+)
+def test_the_beginning_of_what_follows_does_too(schema: dict[str, Any], text: str) -> None:
+    spec = Spec("json", json.dumps(schema))
+    assert judge(spec, text, whole=True) == Answer()
+    assert [end for end in range(len(text)) if judge(spec, text[:end], whole=False).at is not None] == []
+    wrong = text.replace("2", "true")
+    assert judge(spec, wrong, whole=True).at is not None
 
 
 def test_a_number_may_be_written_with_an_exponent() -> None:
