@@ -35,6 +35,7 @@ NOUNS: Final = {
     "logprobs": "logprob",
     "minutes": "minute",
     "numbers": "number",
+    "nats": "nat",
     "near-ties": "near-tie",
     "ones": "one",
     "others": "other",
@@ -100,12 +101,17 @@ _AGREED: Final[dict[tuple[str, frozenset[str]], str]] = {}
 
 def agreeing(template: str, parameters: Mapping[str, object]) -> str:
     """The template with nouns and verbs in the singular where their number is 1."""
-    ones = frozenset(name for name, value in parameters.items() if _is_one(value))
+    ones = frozenset(name for name, value in parameters.items() if _is_one(value) or _reads_one(template, name, value))
     return _agreeing(template, ones) if ones else template
 
 
 def _is_one(value: object) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool) and value == 1) or value == "1"
+
+
+def _reads_one(template: str, name: str, value: object) -> bool:
+    """Is it a measure that is written as 1, rather than as 1.0?"""
+    return isinstance(value, float) and value == 1 and re.search(rf"\{{{name}:(?:\.\d)?g\}}", template) is not None
 
 
 def _agreeing(template: str, ones: frozenset[str]) -> str:

@@ -294,8 +294,8 @@ def _baseline_off(found: Numerics) -> Remarks:
     if found.other_kernels and set(found.baseline_off) <= set(ROUNDING):
         noisier = message(
             "conclude.baseline_noisier",
-            "the baseline's logprobs lie further from their scores than the candidate's; the arms compute with other "
-            "{settings}, which may be all there is to it",
+            "the baseline's logprobs lie further from their scores than the candidate's; the arms differ in "
+            "{settings}, and so in their kernels, which may be all there is to it",
             settings=list(found.other_kernels),
         )
         return Remarks(limits=(noisier,))

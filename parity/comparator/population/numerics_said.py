@@ -50,7 +50,7 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
         else message("numerics.no_more", "noise of one bf16 unit on every logit would explain that"),
         kernels=message(
             "numerics.other_kernels",
-            "the arms compute with other {settings}, which may be all there is to it",
+            "the arms differ in {settings}, and so in their kernels, which may be all there is to it",
             settings=list(found.other_kernels),
         )
         if found.other_kernels

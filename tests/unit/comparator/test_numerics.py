@@ -188,7 +188,7 @@ def test_other_kernels_are_reported_with_their_size_and_accuse_nobody() -> None:
     assert found.severity is Severity.BENIGN
     assert isinstance(found.evidence, NumericsEvidence)
     assert found.evidence.other_kernels == ("dtype",)
-    assert any("the arms compute with other dtype" in reason for reason in texts(result.reasons))
+    assert any("the arms differ in dtype" in reason for reason in texts(result.reasons))
 
 
 def test_batches_and_speculation_run_the_same_kernels() -> None:

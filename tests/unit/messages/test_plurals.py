@@ -62,6 +62,8 @@ def test_no_message_says_one_of_several() -> None:
         ("{{n}} tokens", {"n": 1}, "{n} tokens"),
         ("{least} to {most} rows", {"least": 1, "most": 3}, "1 to 3 rows"),
         ("{n:.1f} tokens", {"n": 1.0}, "1.0 tokens"),
+        ("more than {n:g} nats", {"n": 1.0}, "more than 1 nat"),
+        ("{n:.3g} nats, {n:.2f} nats", {"n": 0.25}, "0.25 nats, 0.25 nats"),
     ],
 )
 def test_nouns_and_verbs_agree_with_their_number(template: str, parameters: dict[str, Any], said: str) -> None:
