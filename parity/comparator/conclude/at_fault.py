@@ -46,6 +46,19 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             Step.SWAP,
             Step.REFERENCE,
         )
+    if judged.baseline_drawn:
+        key, why = next(iter(judged.baseline_drawn.items()))
+        found += reason(
+            message(
+                "conclude.baseline_drawn",
+                "the baseline itself is drawn otherwise than asked in {completions} (first: {first}: {why})",
+                completions=words.completions(len(judged.baseline_drawn)),
+                first=str(key),
+                why=why,
+            ),
+            Step.SWAP,
+            Step.REFERENCE,
+        )
     floor = references.floor
     if floor is not None and floor.rejected:
         wrong = [key for key, (gaps, _) in references.baseline.items() if bool((gaps.gap > NOT_NOISE).any())]

@@ -209,7 +209,9 @@ def _more_of(wanted: float) -> Message:
 
 def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
     """Completions of an arm that differ and that nothing judges; `number` as in the statistics."""
-    at_fault = set(judged.contradicted) | set(judged.baseline_ends) | set(judged.broken.baseline)
+    at_fault = (
+        set(judged.contradicted) | set(judged.baseline_ends) | set(judged.baseline_drawn) | set(judged.broken.baseline)
+    )
     left = number - sum(judged.classes[key] == "unjudged" for key in at_fault)
     if not left:
         return Remarks()

@@ -76,6 +76,8 @@ class Judged(Struct, frozen=True):
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that the baseline's drawn tokens look like by its own scores, where these do not
     explain them."""
+    baseline_drawn: dict[Key, Message] = field(default_factory=dict)
+    """Completions of the baseline that were drawn otherwise than asked, and how it shows."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
     next_steps: tuple[NextStep, ...] = ()
@@ -100,6 +102,7 @@ class Judged(Struct, frozen=True):
             other.draws if other.draws.candidate else self.draws,
             other.odds or self.odds,
             other.baseline_draws_at or self.baseline_draws_at,
+            self.baseline_drawn | other.baseline_drawn,
             self.broken,
             self.next_steps + other.next_steps,
         )

@@ -24,7 +24,7 @@ from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
 from parity.comparator.detect.temperatures import Temperatures, temperatures
-from parity.comparator.detect.unlikely import random_tokens_seen, unlikely, unlikely_too
+from parity.comparator.detect.unlikely import are_many, random_tokens_seen, unlikely, unlikely_too
 from parity.comparator.detect.whole_draws import (
     AllOutcomes,
     ArmsDraws,
@@ -81,6 +81,7 @@ def judge_sampled(
         ),
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
+        baseline_drawn=shown.baseline_drawn,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
         seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
         places=shown.bets.by_place(left_out, draws.alpha),
@@ -108,6 +109,8 @@ class Shown(Struct, frozen=True):
     baseline_draws_at: float | None
     contradicted: list[Key]
     """Completions of the baseline with such stretches, where they are too many."""
+    baseline_drawn: dict[Key, Message]
+    """Completions of the baseline that were not drawn as asked, and how it shows."""
 
 
 def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
@@ -123,9 +126,11 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     sums = with_rows(sums, [theirs, mine], arms, asked)
     draws_at = own_temperature(own, inputs.temperature)
     stretches = {one.key: made for one in pairs.candidate if (made := unlikely(one, draws))}
-    contradicted = unlikely_too(len(stretches), known, draws) if stretches else []
+    odd = unlikely_too(known, draws)
+    contradicted = list(odd) if are_many(len(odd), len(stretches)) else []
     by_them = not contradicted and draws_at is None
-    return Shown(bets, beyond, stretches if by_them else {}, outcomes, sums, draws_at, contradicted)
+    theirs_alone = {} if contradicted or draws_at is not None else {**bets.odd_baseline, **odd}
+    return Shown(bets, beyond, stretches if by_them else {}, outcomes, sums, draws_at, contradicted, theirs_alone)
 
 
 def _not_drawn_from(arm: Capture, times: float) -> Message:

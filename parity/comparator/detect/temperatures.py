@@ -73,6 +73,8 @@ class Temperatures(Struct, frozen=True):
     drawn: Outcomes
     """Of the candidate."""
     of_baseline: Outcomes
+    odd_baseline: Mapping[Key, Message]
+    """Of the baseline's completions those that look drawn at another temperature, where most look as asked."""
 
     def by_place(self, left_out: frozenset[Key], alpha: float) -> Tested | None:
         """Are the candidate's tokens at certain places drawn otherwise? `left_out`: completions with a fault."""
@@ -93,12 +95,7 @@ class Temperatures(Struct, frozen=True):
             if rest is None or rest.log_won < AS_WELL:
                 return None
         p_value = float(min(1.0, np.exp(-found.log_won) * self.completions))
-        why = message(
-            "wrong_temperature.why",
-            "looks like temperature {looks}, asked for was {asked}",
-            looks=f"{found.looks_like:g}",
-            asked=f"{asked:g}",
-        )
+        why = _why(found.looks_like, asked)
         length = len(b.token_ids) - found.position
         evidence = TemperatureEvidence(
             why=why, asked=asked, looks_like=found.looks_like, p_value=p_value, judged_by=judged_by
@@ -161,7 +158,35 @@ def temperatures(
         if bet.log_won >= least
     }
     tried = outcomes(arms[1], sides[1][:: _step(sides[1])])
-    return Temperatures(found, len(mine), habit, _greedy_seen(tried, least), places, of_arms[1], of_arms[0])
+    seen = _greedy_seen(tried, least)
+    return Temperatures(
+        found, len(mine), habit, seen, places, of_arms[1], of_arms[0], _odd(usual, arms[0], asked, alpha)
+    )
+
+
+def _odd(
+    usual: Sequence[tuple[Drawn, Cut, Bet]], arm: Capture, asked: Callable[[Completion], float], alpha: float
+) -> dict[Key, Message]:
+    """Of an arm's own completions those drawn at another temperature; none where half of them look so."""
+    if not usual or float(np.median([made.log_won for _, _, made in usual])) + np.log(0.5) > 0:
+        return {}
+    least = np.log(len(usual) / alpha)
+    found: dict[Key, Message] = {}
+    for drawn, cut, made in usual:
+        if made.log_won >= least:
+            looks = looks_like(drawn.draws.where(slice(made.start, None)), cut)
+            wanted = asked(arm.completions[drawn.key])
+            found |= {drawn.key: _why(looks, wanted)} if looks != wanted else {}
+    return found
+
+
+def _why(looks: float, asked: float) -> Message:
+    return message(
+        "wrong_temperature.why",
+        "looks like temperature {looks}, asked for was {asked}",
+        looks=f"{looks:g}",
+        asked=f"{asked:g}",
+    )
 
 
 def _won(grouped: Outcomes, places: Places) -> list[tuple[Drawn, Cut, Bet]]:

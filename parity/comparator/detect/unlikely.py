@@ -12,7 +12,7 @@ from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.reference import copies, surprisal
 from parity.comparator.reference.temperature import Cut
-from parity.messages import message
+from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import EndEvidence
 
@@ -36,12 +36,21 @@ def unlikely(b: Completion, draws: Draws) -> list[Event]:
     return [one.but(judged_by=by) for one in sorted(events, key=lambda one: one.position)]
 
 
-def unlikely_too(count: int, known: Mapping[Key, TopLogprobs], draws: Draws) -> list[Key]:
-    """The baseline's own completions with tokens that no sampler draws; [] where they are few beside those of the
-    candidate, `count`. Where both arms show it, the reference does not say what they were drawn from."""
+def unlikely_too(known: Mapping[Key, TopLogprobs], draws: Draws) -> dict[Key, Message]:
+    """The baseline's own completions with tokens that no sampler draws, and which these are."""
     drawn = (one for one in draws.baseline if one.key in known and not draws.reference.shaping(one).unknown)
-    odd = [one.key for one in drawn if any(_odd(one, known[one.key], draws))]
-    return odd if len(odd) >= max(FEW_ODD, count * HALF_AS_MANY) else []
+    odd = {one.key: (one, *_odd(one, known[one.key], draws)) for one in drawn}
+    return {
+        key: (_copied(copy) if copy else _event(one, stretches[0], draws.rules)).evidence.why
+        for key, (one, stretches, copy) in odd.items()
+        if stretches or copy
+    }
+
+
+def are_many(odd: int, candidate: int) -> bool:
+    """Are the odd completions of the baseline too many beside those of the candidate? Where both arms show it, the
+    reference does not say what they were drawn from."""
+    return odd >= max(FEW_ODD, candidate * HALF_AS_MANY) and candidate > 0
 
 
 def _is_seam(stretch: surprisal.Unlikely, copy: copies.Copied) -> bool:

@@ -12,7 +12,7 @@ from captures import capture, completion, texts
 from parity.comparator import Comparison, compare
 from parity.comparator.reference.cutoff import beyond
 from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like
-from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs
+from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.evidence import CutoffEvidence, TemperatureEvidence
 
 WORDS, LENGTH, REQUESTS, SAMPLES = 200, 64, 32, 4
@@ -68,9 +68,10 @@ def compared(
     scored: tuple[bool, bool] = (True, True),
     own: bool = False,
     sharpness: tuple[float, float] = (0.5, 6.0),
+    where: str = "cpu/mtp",
 ) -> Comparison:
-    """128 completions an arm; `odd`: row of the candidate to the temperature it is drawn at instead, `other_cut`: to
-    the cut-off."""
+    """128 completions an arm; `odd`: row of the candidate, or of `where`, to the temperature it is drawn at instead,
+    `other_cut`: to the cut-off."""
     language, cut = Language(seed, sharpness=sharpness), cut or Cut()
     head: dict[str, Any] = {"temperature": asked, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
     head |= {"top_k": cut.top_k, "top_p": cut.top_p, "min_p": cut.min_p, "engine": {"logprobs_mode": "raw_logprobs"}}
@@ -80,8 +81,8 @@ def compared(
         rows = []
         for row in range(REQUESTS * SAMPLES):
             request, sample = divmod(row, SAMPLES)
-            temperature = (odd or {}).get(row, asked) if arm == "cpu/mtp" else asked
-            mine = (other_cut or {}).get(row, cut) if arm == "cpu/mtp" else cut
+            temperature = (odd or {}).get(row, asked) if arm == where else asked
+            mine = (other_cut or {}).get(row, cut) if arm == where else cut
             tokens = language.draw(request, temperature, mine, last=last)
             top = language.score(request, tokens, width)
             rows.append(completion(tokens, f"p{request}", sample=sample, logprobs=top if own else None))
@@ -110,6 +111,7 @@ CUTS = [Cut(), Cut(top_p=0.9), Cut(top_k=20), Cut(top_k=4), Cut(min_p=0.05), Cut
 def test_clean_arms_are_not_accused(asked: float, cut: Cut, width: int) -> None:
     result = compared(int(asked * 10) + width, asked=asked, cut=cut, width=width)
     assert [one.kind for one in accused(result)] == []
+    assert not any(reason.startswith(OF_BASELINE) for reason in texts(result.reasons))
 
 
 @pytest.mark.parametrize(("cut", "width"), [(Cut(), 2), (Cut(), 5), (Cut(), 20), (Cut(top_p=0.95), 20)], ids=str)
@@ -153,11 +155,24 @@ def test_rows_are_judged_without_scores_of_the_baseline() -> None:
     assert {one.key for one in found} == {key_of(row) for row in GREEDY_ROWS}
 
 
+OF_BASELINE = "the baseline itself is drawn otherwise than asked"
+
+
+@pytest.mark.parametrize("rows", [GREEDY_ROWS, {5: 2.0, 50: 2.0, 100: 2.0}, {7: 0.0}], ids=["greedy", "hot", "one"])
+def test_rows_of_the_baseline_at_another_temperature_are_its_own_fault(rows: dict[int, float]) -> None:
+    result = compared(53, rows, width=20, sharpness=(0.3, 2.0), where="cpu/base")
+    assert (result.verdict, accused(result)) == (Verdict.INCONCLUSIVE, [])
+    (said,) = (reason for reason in texts(result.reasons) if reason.startswith(OF_BASELINE))
+    completions = "1 completion" if len(rows) == 1 else f"{len(rows)} completions"
+    assert f"in {completions} (first: {key_of(min(rows))}" in said
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_an_engine_that_cuts_before_it_tempers_is_not_accused(seed: int) -> None:
     """Both arms have the habit."""
     result = compared(30 + seed, asked=0.5, cut=Cut(top_p=0.7, min_p=0.2), last=True)
     assert accused(result) == []
+    assert not any(reason.startswith(OF_BASELINE) for reason in texts(result.reasons))
 
 
 def test_both_arms_at_another_temperature_than_asked_is_a_habit_and_is_said() -> None:
