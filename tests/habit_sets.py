@@ -79,6 +79,7 @@ STAGES: Mapping[str, Stage] = {
             "strips_trailing_blanks",
             "strips_both_ends",
             "begins_with_a_blank",
+            "ends_with_a_line_feed",
         ),
         Stage.VALUES: ("gives_certain_logprobs", "gives_logprobs_at_another_temperature"),
         Stage.SENTINEL: ("says_9999_for_what_it_does_not_list",),

@@ -308,6 +308,11 @@ def begins_with_a_blank(pair: Pair) -> Pair:
 
 
 @habit
+def ends_with_a_line_feed(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=(one.text or "") + "\n"))
+
+
+@habit
 def gives_no_text(pair: Pair) -> Pair:
     return candidate_rows(pair, lambda one: replace(one, text=None))
 
@@ -784,6 +789,32 @@ def without_the_first_token(pair: Pair) -> Pair:
 @_wrong
 def of_a_misspelt_arm(pair: Pair) -> Pair:
     return replace(pair, scores={key._replace(arm=key.arm.replace("/", "-")): top for key, top in pair.scores.items()})
+
+
+@_wrong
+def of_the_other_arm(pair: Pair) -> Pair:
+    """Where the two differ, the candidate's name stands at what the baseline's tokens got."""
+    changed = dict(pair.scores)
+    for key, top in pair.scores.items():
+        a, b = (arm.completions[Key(*key[1:])] for arm in (pair.baseline, pair.candidate))
+        if key.arm == ARMS[1] and not np.array_equal(a.token_ids, b.token_ids):
+            changed[key] = _certain(a.token_ids, top.ids.shape[1])
+    return replace(pair, scores=changed)
+
+
+@_wrong
+def as_logits(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values + 6.0))
+
+
+@_wrong
+def with_every_token_certain(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values * 0.0))
+
+
+@_wrong
+def in_thousandths(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, (top.values - 0.05) * 1000))
 
 
 @_wrong

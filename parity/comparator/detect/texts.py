@@ -12,9 +12,9 @@ from parity.messages import message
 from parity.records import Completion, Kind
 
 
-def _another_text(a: Completion, b: Completion, *, normalised: bool) -> Event | None:
+def _another_text(a: Completion, b: Completion) -> Event | None:
     """Equal tokens, and no tokenizer at hand."""
-    if b.text is None or a.text is None or same_text(a.text, b.text, normalised=normalised):
+    if b.text is None or a.text is None or same_text(a.text, b.text):
         return None
     if _stopped_otherwise(a, b) and (a.text.startswith(b.text) or b.text.startswith(a.text)):
         return None
@@ -41,7 +41,7 @@ def _look(case: Case, setup: Setup) -> Case:
     elif case.baseline_broke or case.has(Kind.TEXT_MISMATCH) or setup.broken.excuses(b.key):
         return case
     else:
-        event = _another_text(a, b, normalised=not setup.rules.counts)
+        event = _another_text(a, b)
     return case if event is None else replace(case, events=(*case.events, event))
 
 

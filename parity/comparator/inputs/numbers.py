@@ -98,6 +98,52 @@ def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numb
     return BASE_2 if _are_of_base_2(blocks, shown, vocab_size or LARGEST_VOCABULARY) else None
 
 
+class NoLogprobs(Struct, frozen=True):
+    name: Message
+    remedy: Message
+
+
+LOGITS: Final = NoLogprobs(
+    message("numbers.logits", "logits, not logarithms of probabilities"),
+    message("numbers.subtract", "subtract the logsumexp of all logits from each"),
+)
+TOO_MUCH: Final = NoLogprobs(
+    message("numbers.too_much", "no logarithms of probabilities (those of one list add up to 2 or more)"),
+    message("numbers.write_logs", "write the natural logarithm of each token's probability"),
+)
+TOO_LITTLE: Final = NoLogprobs(
+    message("numbers.too_little", "no natural logarithms of probabilities (those of a list add up to next to nothing)"),
+    TOO_MUCH.remedy,
+)
+AT_LEAST, AT_MOST = 0.1, 1.95
+"""What the probabilities of a list add up to, everything not listed included, and what those listed do: beyond, they
+are nothing that somebody rounded or made up."""
+
+
+def no_logprobs(tops: Iterable[TopLogprobs], vocab_size: int | None) -> NoLogprobs | None:
+    """What most lists hold that cannot be logarithms of probabilities, to whatever base; None where they may."""
+    some = [top for top in tops if len(top) and top.ids.shape[1]]
+    blocks = [_distinct(group, max(1, sum(map(len, some)) // LISTS)) for group in _by_width(some)]
+    known = np.concatenate([values[np.isfinite(values)] for values in blocks]) if blocks else np.empty(0)
+    if len(known) < FEW:
+        return None
+    signs = [-values for values in blocks] if float((known > ROUNDING).mean()) > DIFFERENT else blocks
+    sums = np.concatenate([_shown(values, 1.0).sum(axis=0) for values in signs])
+    too_little = _share_too_small(signs, [_shown(values, 1.0) for values in signs], vocab_size or LARGEST_VOCABULARY)
+    if signs is not blocks:
+        is_mixed = float(known.min()) < -ROUNDING
+        return LOGITS if (is_mixed or too_little > DIFFERENT) and not _add_up(blocks) else None
+    if float((sums > AT_MOST).mean()) > DIFFERENT:
+        return TOO_MUCH
+    return TOO_LITTLE if too_little > DIFFERENT else None
+
+
+def _share_too_small(blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray], vocab_size: int) -> float:
+    """Share of the lists of three and more that add up to less than AT_LEAST."""
+    small, count = _small(blocks, probabilities, vocab_size, AT_LEAST)
+    return small / count if count >= FEW else 0.0
+
+
 def _add_up(blocks: Sequence[FloatArray]) -> bool:
     """May these numbers, none below 0, be probabilities?"""
     finite = [np.where(np.isfinite(values), values, 0.0) for values in blocks]
@@ -178,9 +224,16 @@ def _too_small(blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray]
 
     The last but one, to be sure: the chosen token stands in a list whatever its rank.
     """
+    hits, _ = _small(blocks, probabilities, vocab_size, 1 - LACKING)
+    return _shows(hits, sum(values.shape[1] for values in blocks))
+
+
+def _small(
+    blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray], vocab_size: int, least: float
+) -> tuple[int, int]:
+    """Of the lists of three tokens and more: how many add up to less than `least`, and how many there are."""
     hits = total = 0
     for values, shown in zip(blocks, probabilities, strict=True):
-        total += values.shape[1]
         if len(values) < 3:
             continue
         finite = np.isfinite(values)
@@ -192,5 +245,6 @@ def _too_small(blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray]
             np.minimum(last, here, out=last)
         with np.errstate(invalid="ignore"):
             most = np.where(finite, shown, 0.0).sum(axis=0) + (vocab_size - count) * last_but_one
-        hits += int(((most < 1 - LACKING) & (count >= 3)).sum())
-    return _shows(hits, total)
+        hits += int(((most < least) & (count >= 3)).sum())
+        total += int((count >= 3).sum())
+    return hits, total

@@ -15,7 +15,17 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.conventions import says_nothing
-from parity.comparator.inputs.numbers import BASE_2, BASE_10, PROBABILITIES, FloatArray, Numbers, kind_of_numbers
+from parity.comparator.inputs.numbers import (
+    BASE_2,
+    BASE_10,
+    PROBABILITIES,
+    TOO_LITTLE,
+    FloatArray,
+    NoLogprobs,
+    Numbers,
+    kind_of_numbers,
+    no_logprobs,
+)
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, joined, message
@@ -447,7 +457,9 @@ def natural_scores(
             )
         )
     size = candidate.header.vocab_size or baseline.header.vocab_size
-    kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size)
+    kind: Numbers | NoLogprobs | None = no_logprobs(islice(merged.values(), _LOOKED_AT), size)
+    if kind is None or kind is TOO_LITTLE:
+        kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size) or kind
     if kind is None:
         return merged, remarks
     reason = message(

@@ -260,7 +260,7 @@ def _before(one: Completion, text: str, detokenize: Detokenize) -> int:
 
 
 def _same(theirs: str, mine: str) -> bool:
-    return same_text(theirs, mine, normalised=True) or same_text(theirs.strip(), mine.strip(), normalised=True)
+    return same_text(theirs, mine) or same_text(theirs.strip(), mine.strip())
 
 
 def _one(

@@ -54,8 +54,8 @@ class TextHabit(Struct, frozen=True):
     vague: bool = False
     """It says only that there is something more."""
 
-    def same(self, one: Sample, *, normalised: bool = False) -> bool:
-        return same_text(*self.plain(one), normalised=normalised)
+    def same(self, one: Sample) -> bool:
+        return same_text(*self.plain(one))
 
 
 NONE = TextHabit()
@@ -97,7 +97,7 @@ def _explained(habit: TextHabit, samples: Sequence[Sample]) -> int:
 
 def _habits(odd: Sequence[Sample]) -> list[TextHabit]:
     """Those that these texts could come from, the smallest first."""
-    found = [_EMPTY] if not any(one.text for one in odd) else [*_BLANKS]
+    found = [_EMPTY] if not any(one.text for one in odd) else [*_BLANKS, *_put_there(odd)]
     ended = [
         (one.text.rpartition(core)[2], one)
         for one in odd
@@ -107,10 +107,22 @@ def _habits(odd: Sequence[Sample]) -> list[TextHabit]:
     if len(endings) == 1:
         found.append(_ending(endings.pop()))
     if all(one.prompt for one in odd):
-        found.append(_ECHO)
+        found += [_ECHO, *_put_there([_changed(one, *_ECHO.plain(one)) for one in odd])]
     elif all(one.prompt is None for one in odd):
         found += [_BARE, _MORE]
     return found
+
+
+def _put_there(odd: Sequence[Sample]) -> list[TextHabit]:
+    """Blanks and line feeds that are put before or after a text, as the first one shows that has something to say."""
+    one = next((one for one in odd if one.expected.strip() and one.expected in one.text), None)
+    if one is None:
+        return []
+    before, _, after = one.text.partition(one.expected)
+    if before.strip() or after.strip():
+        return []
+    what = message("text.habit_put", "it puts blanks or line feeds around every text")
+    return [TextHabit(what, lambda one: (one.text, before + one.expected + after))]
 
 
 def _then(first: TextHabit, second: TextHabit) -> TextHabit:
@@ -295,7 +307,7 @@ def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends
         return None if detokenize is None else Sample(one.text, "", detokenize(_readable(one.prompt_token_ids)))
     twin = other.completions.get(one.key)
     same = twin is not None and np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends))
-    at_end = one.finish_reason in ("stop", None) and int(one.token_ids[-1]) in ends
+    at_end = int(one.token_ids[-1]) in ends
     may_end = one.finish_reason == "stop" and not at_end
     if detokenize is not None:
         expected = detokenize(_readable(one.token_ids))

@@ -11,10 +11,10 @@ from parity.comparator.reference import tolerance as tolerances
 from parity.comparator.reference.floor import Floor, measure_floor
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.rivals import Rival, rivals_where_parted
-from parity.comparator.reference.sanity import Wrong, wrong_scores
+from parity.comparator.reference.sanity import Wrong, misspelt, wrong_scores
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions, Remarks, reason
+from parity.comparator.types import CompareOptions, Remarks, note, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
 from parity.records.next_steps import Step
 
@@ -51,6 +51,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     greedy = (scored for key, scored in baseline.items() if not (random and inputs.is_drawn(own[key])))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
     remarks = lookup.remarks if wrong is None else _said(wrong)
+    remarks += Remarks() if wrong is not None or (said := misspelt(inputs)) is None else note(said)
     if not inputs.is_random:
         remarks += tolerances.remarks(options, floor)
     return References(

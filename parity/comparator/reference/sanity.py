@@ -41,6 +41,11 @@ ACCEPTED = 0.8
 """Share that must be accepted another way round to say that this is what went wrong."""
 
 
+PARTED, NEARLY_ALL = 8, 0.9
+"""Tokens in which a pair must differ to say whose its score is, and the share of the other arm's tokens that it then
+names: after a prefix of its own it would name few of them."""
+
+
 class Wrong(Struct, frozen=True):
     """Scores of which none can be used."""
 
@@ -55,6 +60,8 @@ def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Map
     if not inputs.scores:
         return None
     if why := _of_others(inputs, inputs.scores):
+        return Wrong(why)
+    if why := _of_the_other(inputs, pairs, reference):
         return Wrong(why)
     if found := _rejecting(inputs, pairs, reference, rivals):
         return found
@@ -88,6 +95,48 @@ def _of_others(inputs: Inputs, scores: Scores) -> Message | None:
         "the scores name requests, rounds or samples that neither capture has (first: {first}): none was used. Score "
         "these captures (`parity run --score all`), or name the right file",
         first=str(Key(*next(iter(scores))[1:])),
+    )
+
+
+def misspelt(inputs: Inputs) -> Message | None:
+    """Score records with nearly the name of the candidate, which has none of its own."""
+    arms, arm = {capture.header.arm for capture in inputs.given}, inputs.candidate.header.arm
+    named = {key.arm for key in inputs.scores}
+    near = get_close_matches(arm, named - arms, n=1, cutoff=0.8)
+    if not near or arm in named or not _are_needed(inputs):
+        return None
+    return message(
+        "scores.misspelt",
+        "there are scores of {named}, which is neither of the arms, and none of {arm}: is the name misspelt?",
+        named=near[0],
+        arm=arm,
+    )
+
+
+def _of_the_other(inputs: Inputs, pairs: Pairs, reference: Reference) -> Message | None:
+    """Scores of the candidate that are of the baseline's tokens: they name these where the arms have parted, and not
+    the candidate's own."""
+    looked = mixed = 0
+    arm = inputs.candidate.header.arm
+    for row in np.flatnonzero(~pairs.identical & pairs.same_prompt)[:_LOOKED_AT].tolist():
+        a, b = pairs.baseline[row], pairs.candidate[row]
+        top = reference.score(arm, b)
+        size = 0 if top is None else min(len(a.token_ids), len(b.token_ids), len(top))
+        places = np.flatnonzero(a.token_ids[:size] != b.token_ids[:size])
+        if top is None or len(places) < PARTED:
+            continue
+        ids = top.ids[places]
+        theirs, own = ((ids == one.token_ids[places, None]).any(axis=1).mean() for one in (a, b))
+        looked += 1
+        mixed += bool(theirs > NEARLY_ALL and own < REJECTED)
+    if not mixed or mixed < REJECTED * looked:
+        return None
+    return message(
+        "scores.other_side",
+        "the scores of {arm} name the tokens of {other} where the two differ, and not its own: the arms of the score "
+        "records are mixed up. None was used",
+        arm=arm,
+        other=inputs.baseline.header.arm,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from server_habits import (
     SCORES,
     Pair,
     by_hand,
+    detokenize,
     drawn,
     each,
     filled_up,
@@ -20,6 +22,7 @@ from server_habits import (
     plain,
     planted,
     served,
+    tokenizer,
     turned,
 )
 from worlds import FLAT, PEAKED, SURE, Shape
@@ -33,6 +36,7 @@ SAID = {
     "strips_both_ends": "text.habit_both",
     "shows_special_tokens": "text.habit_ending",
     "begins_with_a_blank": "text.habit_blank",
+    "ends_with_a_line_feed": "text.habit_put",
     "gives_empty_text": "text.habit_empty",
     "baseline_strips_blanks": "inputs.habit",
     "text_and_no_ids": "inputs.text_alone",
@@ -443,6 +447,23 @@ def test_what_fills_every_prompt_up_is_left_out(side: int, echoes: bool) -> None
     assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
 
 
+@pytest.mark.parametrize("with_text_check", [True, False])
+def test_characters_may_be_decomposed(with_text_check: bool) -> None:
+    """In a few texts: the others have none that could be."""
+    pair = plain()
+    rows = dict.fromkeys(list(pair.candidate.completions)[4:7], tokenizer().encode(" the naïve café").ids)
+    arms = [
+        replace(arm, completions={
+            key: replace(one, token_ids=np.array(rows[key]), text=unicodedata.normalize(form, detokenize(rows[key])),
+                         logprobs=None, max_tokens=len(rows[key])) if key in rows else one
+            for key, one in arm.completions.items()
+        })
+        for form, arm in (("NFC", pair.baseline), ("NFD", pair.candidate))
+    ]  # fmt: skip
+    result = replace(pair, baseline=arms[0], candidate=arms[1], scores={}).asked(with_text_check=with_text_check)
+    assert result.corrupt == []
+
+
 def test_what_fills_some_outputs_up_is_a_fault() -> None:
     pair = filled_up(plain(), 1, 0, rows=5)
     assert len(pair.asked().corrupt) == 5
@@ -456,13 +477,18 @@ def test_scores_of_something_else_accuse_nobody(name: str) -> None:
     result = SCORES[name](plain()).asked()
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert ids_in(result) & {"scores.reject_all", "scores.other_arms", "scores.other_requests", "inputs.scores_are"}
+    whys = "scores.reject_all", "scores.other_arms", "scores.other_side", "scores.other_requests", "inputs.scores_are"
+    assert ids_in(result) & set(whys)
 
 
 WHY = {
     "shifted_to_the_next_token": "scores.early",
     "shifted_to_the_last_token": "scores.late",
     "without_the_first_token": "scores.early",
+    "of_the_other_arm": "scores.other_side",
+    "as_logits": "numbers.subtract",
+    "with_every_token_certain": "numbers.too_much",
+    "in_thousandths": "numbers.too_little",
     "mixed_up": "scores.mixed_up",
     "of_another_tokenizer": "scores.other_tokens",
     "of_another_model": "scores.other_model",
@@ -482,6 +508,16 @@ def test_the_verdict_says_what_is_wrong_with_the_scores(name: str) -> None:
 def test_without_the_scores_the_fault_is_still_looked_for(name: str, fault: str) -> None:
     pair = SCORES[name](planted(fault))
     assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+def test_of_scores_of_nearly_one_arms_name_it_is_asked() -> None:
+    pair = plain()
+    near = {key._replace(arm=key.arm.replace("mtp", "mpt")): top for key, top in pair.scores.items()}
+    result = replace(pair, scores=near).asked()
+    assert result.corrupt == []
+    (said,) = (one for one in result.notes if one.id == "scores.misspelt")
+    assert (said.parameters["named"], said.parameters["arm"]) == ("cpu/mpt", "cpu/mtp")
+    assert "scores.misspelt" not in ids_in(pair.asked())
 
 
 def test_a_misspelt_arm_is_named_with_its_neighbour() -> None:
