@@ -212,7 +212,7 @@ def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References,
     at_fault = (
         set(judged.contradicted) | set(judged.baseline_ends) | set(judged.baseline_drawn) | set(judged.broken.baseline)
     )
-    left = number - sum(judged.classes[key] == "unjudged" for key in at_fault)
+    left = number - sum(judged.classes.get(key) == "unjudged" for key in at_fault)
     if not left:
         return Remarks()
     said = message(

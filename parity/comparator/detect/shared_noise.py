@@ -106,6 +106,8 @@ class Row(Struct, frozen=True):
 
     @staticmethod
     def of(tokens: TokenIds, top: TopLogprobs, temperature: float) -> Row:
+        if not top.ids.shape[1]:  # lists of nothing, as those of an answer without tokens
+            top = TopLogprobs(np.empty((0, 1), dtype=np.int64), np.empty((0, 1)))
         length = min(len(tokens), len(top), MOST_PLACES)
         logs = np.where(np.isfinite(top.values[:length]), top.values[:length], -np.inf) / temperature
         best = logs.max(axis=1, keepdims=True, initial=-np.inf)

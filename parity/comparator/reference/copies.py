@@ -58,7 +58,7 @@ def find_copy(tokens: TokenIds, logs: FloatArray, tokens_in_run: int, alpha: flo
     """
     surprisal = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - slack, 0.0, 1e4)
     sums = np.concatenate([[0.0], np.cumsum(surprisal)])
-    needed = float(np.log(tokens_in_run * len(LENGTHS) / alpha))
+    needed = float(np.log(max(1, tokens_in_run) * len(LENGTHS) / alpha))
     best: Copied | None = None
     for length in LENGTHS:
         if 2 * length > len(tokens):

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captures import capture, completion
 from worlds import BASE, FLAT, PEAKED, Shape, Truth, World, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Trial, judge
 from worlds.world import WORDS
 
-from parity.comparator import CompareOptions
+from parity.comparator import CompareOptions, compare
 from parity.comparator.reference.temperature import listed_width
-from parity.records import RUN, Capture, Completion, Kind, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 
 FORCED: tuple[Mapping[str, Any], ...] = (
     {"temperature": 1.0, "logit_bias": {"7": 100.0}},
@@ -142,3 +143,14 @@ def test_answers_of_others_are_no_pass(name: str) -> None:
 
 def test_lists_of_no_token_are_no_lists() -> None:
     assert listed_width([TopLogprobs(np.empty((0, 5), dtype=np.int64), np.empty((0, 5)))]) == 0
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_answers_without_tokens_are_compared(scored: bool) -> None:
+    """Drawn, with lists that are as empty as they are."""
+    nothing = TopLogprobs.from_json([])
+    rows = [completion([], f"p{n}", sample=s, finish="stop", logprobs=nothing) for n in range(4) for s in range(2)]
+    arms = [capture(name, *rows, temperature=0.8, n=2) for name in ("cpu/base", "cpu/other")]
+    known = {ScoreKey(arm.header.arm, *key): nothing for arm in arms for key in arm.completions} if scored else None
+    result = compare(*arms, known)
+    assert result.corrupt == []

@@ -167,6 +167,23 @@ def test_rows_of_the_baseline_at_another_temperature_are_its_own_fault(rows: dic
     assert f"in {completions} (first: {key_of(min(rows))}" in said
 
 
+def test_a_row_of_the_baseline_at_fault_need_not_have_a_pair() -> None:
+    language = Language(54, sharpness=(0.3, 2.0))
+    head = {"temperature": 0.8, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    arms = []
+    for arm in ("cpu/base", "cpu/mtp"):
+        rows = []
+        for row in range(arm == "cpu/mtp", REQUESTS * SAMPLES):
+            tokens = language.draw(row // SAMPLES, 0.8 if row else 0.0, Cut())
+            rows.append(completion(tokens, f"p{row // SAMPLES}", sample=row % SAMPLES))
+            known[ScoreKey(arm, *rows[-1].key)] = language.score(row // SAMPLES, tokens, 20)
+        arms.append(capture(arm, *rows, **head))
+    result = compare(arms[0], arms[1], known)
+    assert [one.kind for one in result.corrupt] == [Kind.MISSING_COMPLETION]
+    assert any(OF_BASELINE in reason for reason in texts(result.reasons))
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_an_engine_that_cuts_before_it_tempers_is_not_accused(seed: int) -> None:
     """Both arms have the habit."""
