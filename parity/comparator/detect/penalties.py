@@ -57,7 +57,9 @@ def _instead(penalised: Penalised, setup: Setup) -> Iterator[tuple[Message, Pena
     """What an engine at fault may have applied, the simplest first."""
     own = penalised.penalties
     for name, penalties in other_ways(own).items():
-        yield _WHY[name.partition("_by_")[0]], penalties
+        way = name.partition("_by_")[0]
+        is_bias = way == "ignored" and own == Penalties(bias=own.bias)
+        yield _WHY["bias_ignored" if is_bias else way], penalties
     for penalties in setup.reference.penalties_asked:
         if penalties not in (own, Penalties()):
             yield _WHY["another"], penalties
@@ -68,6 +70,11 @@ _WHY = {
         "penalties.ignored",
         "its penalties were ignored: each token that the reference does not support is the one it would choose without "
         "them",
+    ),
+    "bias_ignored": message(
+        "penalties.bias_ignored",
+        "its logit_bias was ignored: each token that the reference does not support is the one it would choose without "
+        "it",
     ),
     "late": message(
         "penalties.late",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import planted_set
@@ -163,8 +164,9 @@ def captures(
     return found
 
 
-def sampling(asked: Penalties) -> dict[str, float]:
-    return {"temperature": 0.0, "max_tokens": 64, **{name: getattr(asked, one) for one, name in NAMES.items()}}
+def sampling(asked: Penalties) -> dict[str, Any]:
+    own = {"logit_bias": {str(token): added for token, added in asked.bias}} if asked.bias else {}
+    return {"temperature": 0.0, "max_tokens": 64, **{name: getattr(asked, one) for one, name in NAMES.items()}, **own}
 
 
 def named(asked: Penalties) -> str:
@@ -207,6 +209,13 @@ def test_penalties_that_were_ignored_are_found_and_named(asked: Penalties, recor
     found = judged(asked, Penalties(), recorded=recorded)
     assert found.verdict is Verdict.DIVERGED
     assert "penalties.ignored" in {one.evidence.why.id for one in found.corrupt if one.kind is Kind.UNJUSTIFIED}
+
+
+def test_a_bias_that_was_ignored_is_named_as_one() -> None:
+    asked = Penalties(bias=tuple((token, -4.0) for token in range(3, 40)))
+    found = judged(asked, Penalties(), top=40)
+    assert "penalties.bias_ignored" in {one.evidence.why.id for one in found.corrupt if one.kind is Kind.UNJUSTIFIED}
+    assert not judged(asked, asked, top=40).corrupt
 
 
 @pytest.mark.parametrize("asked", SMALL, ids=named)
