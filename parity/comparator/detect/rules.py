@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,13 +18,14 @@ from msgspec import Struct, field
 
 from parity.comparator.detect import forbidden, grammars, stop_strings, stops, wording
 from parity.comparator.detect.events import Event
+from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.bad_words import Word
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
-from parity.records import Completion, Key, Kind
+from parity.records import Capture, Completion, Key, Kind
 from parity.records.evidence import EndEvidence
 from parity.records.sampling import parameter
 
@@ -297,6 +299,16 @@ class Requested(Struct, frozen=True):
     broken: Broken
 
 
+def _with_texts(arm: Capture, given: Capture) -> Capture:
+    """An arm whose texts were taken away to compare it by ids, with its texts: rules are about these."""
+    lost = {
+        key: replace(one, text=given.completions[key].text)
+        for key, one in arm.completions.items()
+        if one.text is None and key in given.completions and given.completions[key].text is not None
+    }
+    return arm.but(lost) if lost and servers.text_alone(arm.header) else arm
+
+
 def requested(inputs: Inputs, pairs: Pairs) -> Requested:
     """What the arms made of their requests' own rules."""
     baseline, candidate, own = inputs.baseline, inputs.candidate, inputs.tokenizers
@@ -304,7 +316,7 @@ def requested(inputs: Inputs, pairs: Pairs) -> Requested:
     for arm, writer, given in zip((baseline, candidate), inputs.writers, inputs.given, strict=True):
         rules = stops.stop_rules(arm.header, baseline)
         # A step's rest is taken off streams to compare them, and a rule is about it; a server's habits are about none.
-        known = arm if writer.is_server else given
+        known = _with_texts(arm, given) if writer.is_server else given
         late = stops.may_overrun(known.rows, rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
         sides.append(Arm(known.completions, writer, rules, own.read_words, too_long))

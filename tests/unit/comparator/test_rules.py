@@ -235,6 +235,21 @@ def test_a_server_that_does_not_know_a_parameter_has_a_habit() -> None:
         assert engine.verdict is Verdict.DIVERGED
 
 
+@pytest.mark.parametrize("name", ["no JSON", "JSON of another type", "no choice"])
+def test_a_server_that_gives_text_alone_is_held_to_its_grammar(name: str) -> None:
+    rule, wrong, kind, _ = WRONG[name]
+    extra = {"served": {"token_source": "retokenised"}}
+    rest = [replace(RIGHT[rule], key=Key(f"s{n}", 0, 0)) for n in range(7)]
+    arms = [header(arm, extra=extra, max_tokens=LIMIT) for arm in ("server/a", "server/b")]
+    for options in (WITH, WITHOUT):
+        sound, faulty = capture(arms[0], *rest, RIGHT[rule]), capture(arms[1], *rest, wrong)
+        result = compare(sound, faulty, None, options)
+        assert [(one.key, one.kind) for one in result.corrupt] == [(P0, kind)]
+        result = compare(faulty, sound, None, options)
+        assert result.corrupt == []
+        assert any("the baseline itself breaks a rule" in reason for reason in texts(result.reasons))
+
+
 def test_a_model_that_may_think_first_follows_no_grammar_yet() -> None:
     said = ended([*ids("hm. yes"), EOS], **CHOICE)
     engine = {"reasoning_parser": "deepseek_r1"}
