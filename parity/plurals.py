@@ -80,7 +80,7 @@ VERBS: Final = {
 
 ADJECTIVES: Final = (
     "older", "more", "other", "output", "draft", "engine", "new", "clean", "corrupt", "sampled", "KV", "best",
-    "prompt",
+    "prompt", "greedy", "random", "empty", "newest",
 )  # fmt: skip
 """Words that may stand between the number and the noun."""
 
@@ -128,8 +128,8 @@ def _agreed(template: str, ones: frozenset[str]) -> str:
     def phrase(found: re.Match[str]) -> str:
         text, begin = found.group(), found.start()
         changes: list[tuple[int, int, str]] = []
-        subject = found["part"] or found["whole"]
-        if found["verb"] and subject in ones:
+        subjects = {found["part"] or found["whole"], found["whole"]}  # none of one is no more than one
+        if found["verb"] and subjects & ones:
             changes.append((*found.span("verb"), VERBS[found["verb"]]))
         if found["whole"] in ones:
             changes.append((*found.span("noun"), NOUNS[found["noun"]]))

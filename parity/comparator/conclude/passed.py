@@ -56,15 +56,23 @@ def _skipped(stats: Stats) -> Iterator[Message]:
     if stats.tokens_not_judged:
         yield message(
             "conclude.skipped",
-            "{tokens} tokens after near-ties were not judged: there are no scores",
-            tokens=stats.tokens_not_judged,
+            "{count} token after a near-tie was not judged: there are no scores",
+            plural="{count} tokens after near-ties were not judged: there are no scores",
+            count=stats.tokens_not_judged,
         )
 
 
 def _moved(stats: Stats) -> Iterator[Message]:
     """How many greedy choices can be others than they should be, within the tolerance."""
     found = stats.moved or None
-    if found is not None:
+    if found is not None and found.at_most >= missed.NOTHING:
+        yield message(
+            "conclude.moved_few",
+            "{turned} of {tokens} greedy choices are not the reference's: so few exclude nothing",
+            turned=found.turned,
+            tokens=found.tokens,
+        )
+    elif found is not None:
         yield message(
             "conclude.moved",
             "{turned} of {tokens} greedy choices are not the reference's: what turns more than {rate:.2f} in 1,000 is "

@@ -261,10 +261,10 @@ def _nothing_allowed_listed(count: int, listed: int, judged: Judged) -> Remarks:
     """Scores whose lists say nothing: what a request allows stands in none of them."""
     said = message(
         "conclude.unjudged_lists",
-        "{count} completion differs and its scores do not say whether that is noise: the {listed} likeliest tokens, "
-        "which they list, are none that the request allows{suspects}",
-        plural="{count} completions differ and their scores do not say whether that is noise: the {listed} likeliest "
-        "tokens, which they list, are none that the requests allow{suspects}",
+        "{count} completion differs and its scores do not say whether that is noise: they list {listed} of the "
+        "likeliest tokens, and none that the request allows{suspects}",
+        plural="{count} completions differ and their scores do not say whether that is noise: they list {listed} of "
+        "the likeliest tokens, and none that the requests allow{suspects}",
         count=count,
         listed=listed,
         suspects=_suspicion(judged),

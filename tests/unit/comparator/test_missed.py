@@ -82,3 +82,12 @@ def test_where_some_part_unjudged_another_token_is_not_excluded() -> None:
     result = compare(capture("cpu/base", *base), capture("cpu/mtp", *parted))
     assert result.stats.near_tie == 10
     assert [one.fault for one in result.stats.missed] == ["wrong_token"]
+
+
+def test_where_so_few_choices_exclude_nothing_no_rate_is_said() -> None:
+    few, more = (
+        texts(compare(*(capture(arm, completion([101] * count)) for arm in ("cpu/base", "cpu/other"))).reasons)
+        for count in (1, 40)
+    )
+    assert any(reason.endswith("1 greedy choice is not the reference's: so few exclude nothing") for reason in few)
+    assert any("in 1,000 is excluded" in reason for reason in more)

@@ -62,6 +62,8 @@ def test_no_message_says_one_of_several() -> None:
         ("{{n}} tokens", {"n": 1}, "{n} tokens"),
         ("{least} to {most} rows", {"least": 1, "most": 3}, "1 to 3 rows"),
         ("{n:.1f} tokens", {"n": 1.0}, "1.0 tokens"),
+        ("{n} of {n} greedy choices are right", {"n": 1}, "1 of 1 greedy choice is right"),
+        ("{a} of {b} greedy choices are right", {"a": 0, "b": 1}, "0 of 1 greedy choice is right"),
         ("more than {n:g} nats", {"n": 1.0}, "more than 1 nat"),
         ("{n:.3g} nats, {n:.2f} nats", {"n": 0.25}, "0.25 nats, 0.25 nats"),
     ],
