@@ -108,16 +108,16 @@ LOGITS: Final = NoLogprobs(
     message("numbers.subtract", "subtract the logsumexp of all logits from each"),
 )
 TOO_MUCH: Final = NoLogprobs(
-    message("numbers.too_much", "no logarithms of probabilities (those of one list add up to 2 or more)"),
+    message("numbers.too_much", "no logarithms of probabilities (they call all tokens of a list certain)"),
     message("numbers.write_logs", "write the natural logarithm of each token's probability"),
 )
 TOO_LITTLE: Final = NoLogprobs(
     message("numbers.too_little", "no natural logarithms of probabilities (those of a list add up to next to nothing)"),
     TOO_MUCH.remedy,
 )
-AT_LEAST, AT_MOST = 0.1, 1.95
-"""What the probabilities of a list add up to, everything not listed included, and what those listed do: beyond, they
-are nothing that somebody rounded or made up."""
+AT_LEAST, CERTAIN = 0.1, 0.9
+"""What the probabilities of a list add up to at least, everything not listed included, and what the tokens of one list
+have on average at most: beyond, they are nothing that somebody rounded or made up."""
 
 
 def no_logprobs(tops: Iterable[TopLogprobs], vocab_size: int | None) -> NoLogprobs | None:
@@ -133,7 +133,8 @@ def no_logprobs(tops: Iterable[TopLogprobs], vocab_size: int | None) -> NoLogpro
     if signs is not blocks:
         is_mixed = float(known.min()) < -ROUNDING
         return LOGITS if (is_mixed or too_little > DIFFERENT) and not _add_up(blocks) else None
-    if float((sums > AT_MOST).mean()) > DIFFERENT:
+    counts = np.concatenate([np.isfinite(values).sum(axis=0) for values in signs])
+    if float(((sums > CERTAIN * counts) & (counts > 1)).mean()) > DIFFERENT:
         return TOO_MUCH
     return TOO_LITTLE if too_little > DIFFERENT else None
 
