@@ -321,7 +321,7 @@ def _without_rules(
     said: Message, judged: Judged, keys: Container[Key], pairs: Pairs, references: References
 ) -> list[NextStep]:
     """What settles it where all these completions were chosen from logits that no score shows: more scores do not."""
-    left = [row for row, key in enumerate(pairs.keys) if key in keys]
+    left = [row for row, key in enumerate(pairs.keys) if key in keys] if references.lookup.shaped_by else []
     if not left or not all(references.lookup.shaping(pairs.candidate[row]).unknown for row in left):
         return []
     return _unshaped(said, references.lookup.shaped_by, judged)

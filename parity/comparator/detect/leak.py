@@ -135,6 +135,16 @@ _TOKENS_AT_ONCE = 1 << 24
 """Tokens of their completions, which are in memory meanwhile: 128 MiB. Of 512 tokens each, half of the queries."""
 
 
+def _first_rows(keys: Sequence[Key]) -> npt.NDArray[np.int64]:
+    """Where each request first stands, ascending."""
+    if isinstance(keys, Index):
+        return keys.firsts
+    first: dict[str, int] = {}
+    for row, key in enumerate(keys):
+        first.setdefault(key.request, row)
+    return np.array([*first.values()], dtype=np.int64)
+
+
 class Donors:
     """All streams of a run, searchable: baseline completions, the candidate's where they differ from the baseline's,
     and prompts. `rejected`: where the candidate's own tokens are wrong."""
@@ -154,15 +164,14 @@ class Donors:
         if len(self._requests) == len(baseline.keys) and not other_prompts and not alone:
             prompts = baseline.prompts
         else:
-            first: dict[int, TokenIds] = {}
-            keys = baseline.keys
-            for row in map(int, keys.firsts) if isinstance(keys, Index) else range(len(keys)):
-                number = self._requests.number(keys[row].request)
-                if number not in first:
-                    first[number] = baseline.prompts.row(row)
+            rows = _first_rows(baseline.keys)
+            first: dict[str, TokenIds] = {}
             for one in alone:
-                first.setdefault(self._requests.number(one.key.request), one.prompt_token_ids)
-            prompts = RaggedTokens.of([*first.values(), *(one.prompt_token_ids for one in other_prompts)])
+                if self._requests.number(one.key.request) >= len(rows):
+                    first.setdefault(one.key.request, one.prompt_token_ids)
+            prompts = baseline.prompts.of_rows(rows)
+            if more := [*first.values(), *(one.prompt_token_ids for one in other_prompts)]:
+                prompts = RaggedTokens.of([*prompts.streams(0, len(prompts)), *more])
         others = pairs.candidate_tokens.of_rows(differing)
         if alone:
             others = RaggedTokens.of([*others.streams(0, len(differing)), *(one.token_ids for one in alone)])

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps, batches
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.statistics import poisson_tail
 from parity.comparator.stats import Moved
 from parity.comparator.streams.pairing import Pairs
@@ -21,12 +22,14 @@ from parity.records import Key
 SURE = 0.95
 """Chance with which more would have shown."""
 
+AT_ONCE = 1 << 10
+"""Pairs that are looked at together."""
+
 
 def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int]) -> Moved | None:
     """Of greedy pairs; `gaps`: of the candidate's scored completions; limited: from where on nothing is known of one.
     None where nothing was compared."""
     turned = tokens = unseen = 0
-    later = []
     all_sizes = pairs.candidate_tokens.sizes
     tokens += int(all_sizes.sum(where=pairs.same_prompt & pairs.identical))
     other = np.flatnonzero(pairs.same_prompt & ~pairs.identical)
@@ -34,12 +37,14 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     turned += len(other)
     tokens += int(np.minimum(after, sizes).sum())
     unseen += int(np.maximum(sizes - after, 0).sum())
-    for row, begin, size in zip(other.tolist(), after.tolist(), sizes.tolist(), strict=True):
-        key = pairs.keys[row]
-        if (found := gaps.get(key)) is not None:
-            later.append(found.gap[begin : limited.get(key, size)])
-    for some in batches(list(map(len, later))):
-        gap = np.concatenate(later[some])
+    later = (
+        found.gap[begin : limited.get(key, size)]
+        for row, begin, size in zip(other.tolist(), after.tolist(), sizes.tolist(), strict=True)
+        for key in (pairs.keys[row],)
+        if (found := gaps.get(key)) is not None
+    )
+    while some := list(islice(later, AT_ONCE)):
+        gap = np.concatenate(some)
         finite = np.isfinite(gap)
         known = int(np.count_nonzero(finite))
         turned, tokens, unseen = turned + int((finite & (gap > 0)).sum()), tokens + known, unseen - known

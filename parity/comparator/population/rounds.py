@@ -19,7 +19,7 @@ from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.stats import OverRounds
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
-from parity.records import Key
+from parity.records import Key, rounds_of
 
 MEASURES: Final[Mapping[str, Message]] = MappingProxyType(
     {
@@ -34,7 +34,7 @@ MEASURES: Final[Mapping[str, Message]] = MappingProxyType(
 def over_rounds(pairs: Pairs, gaps: Mapping[Key, TokenGaps], alpha: float) -> dict[str, OverRounds]:
     """By measure; empty for a run of one round. `gaps`: of the candidate's scored completions. All measures together
     share `alpha`."""
-    rounds = np.array([key.round for key in pairs.keys], dtype=np.int64)
+    rounds = np.fromiter(rounds_of(pairs.keys), dtype=np.int64, count=len(pairs.keys))
     if not len(rounds) or rounds.min() == rounds.max():
         return {}
     of_gaps = np.array([_mean(gaps.get(key)) for key in pairs.keys])

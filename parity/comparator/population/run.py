@@ -25,7 +25,7 @@ from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import ScoredGaps, changed, overlaid
-from parity.comparator.reference.tolerance import chance_supported
+from parity.comparator.reference.tolerance import chances_supported
 from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
@@ -38,6 +38,9 @@ FEW_LOOPS = 0.001
 
 SHOWN = 16
 """Completions listed in the statistics."""
+
+AT_ONCE = 1 << 10
+"""Pairs that are looked at together."""
 
 
 class Run(Struct, frozen=True):
@@ -200,24 +203,30 @@ def _suspects(judged: Judged) -> tuple[Suspected, ...]:
 
 def _not_judged(pairs: Pairs, judged: Judged) -> tuple[int, int]:
     """(completions, their tokens) after near-ties on which the reference says nothing."""
-    limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
-    tokens = sum(
-        len(pairs.candidate[row].token_ids) - limited[pairs.keys[row]]
-        for row in np.flatnonzero(~pairs.identical).tolist()
-        if pairs.keys[row] in limited
-    )
-    return len(limited), tokens
+    completions = tokens = 0
+    rows = np.flatnonzero(~pairs.identical) if judged.limited else np.empty(0, dtype=np.int64)
+    for row, size in zip(rows.tolist(), pairs.candidate_tokens.sizes[rows].tolist(), strict=True):
+        key = pairs.keys[row]
+        at = judged.limited.get(key)
+        if at is not None and judged.classes.get(key) == "near_tie":
+            completions, tokens = completions + 1, tokens + size - at
+    return completions, tokens
 
 
 def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float) -> tuple[float | None, int]:
     """(chance that a token taken at random is supported after a near-tie, near-ties that this is the mean of)."""
-    best = [
-        judged.gaps[key].best[int(pairs.parts_at[row]) :]
-        for row in np.flatnonzero(~pairs.identical).tolist()
-        for key in (pairs.keys[row],)
-        if judged.classes.get(key) == "near_tie" and key in judged.gaps
-    ]
-    return chance_supported(np.concatenate(best) if best else np.empty(0), tolerance, vocab_size), len(best)
+    total, places, near_ties = 0.0, 0, 0
+    rows = np.flatnonzero(~pairs.identical)
+    for begin in range(0, len(rows), AT_ONCE):
+        best = [
+            judged.gaps[key].best[int(pairs.parts_at[row]) :]
+            for row in rows[begin : begin + AT_ONCE].tolist()
+            for key in (pairs.keys[row],)
+            if judged.classes.get(key) == "near_tie" and key in judged.gaps
+        ]
+        chances, of = chances_supported(np.concatenate(best) if best else np.empty(0), tolerance, vocab_size)
+        total, places, near_ties = total + chances, places + of, near_ties + len(best)
+    return total / places if places else None, near_ties
 
 
 def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:

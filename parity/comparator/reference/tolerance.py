@@ -168,7 +168,13 @@ def chance_supported(best: FloatArray, tolerance: float, vocab_size: int | None)
     At most exp(tolerance) / p tokens lie within the tolerance of one with probability p, so a token taken at random is
     supported with at most that over the vocabulary's size; its mean over the places.
     """
+    total, places = chances_supported(best, tolerance, vocab_size)
+    return total / places if places else None
+
+
+def chances_supported(best: FloatArray, tolerance: float, vocab_size: int | None) -> tuple[float, int]:
+    """(sum of the chances of `chance_supported`, places that it is of)."""
     known = best[np.isfinite(best)]
-    if not len(known) or not vocab_size:
-        return None
-    return float(np.minimum(1.0, np.exp(tolerance - known) / vocab_size).mean())
+    if not vocab_size:
+        return 0.0, 0
+    return float(np.minimum(1.0, np.exp(tolerance - known) / vocab_size).sum()), len(known)
