@@ -63,6 +63,7 @@ class Planted:
     places: float = 1.0
     first: bool = False
     unchecked: float = 0.0
+    ends: str = ""
     wrong_numbers: bool = False
     numbers: Numbers | None = None
     of_rows: tuple[float, ...] = ()
@@ -83,6 +84,10 @@ def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted
             made |= _drawing(fault, asked)
             made["places"] = lapse.rate * _window(trial.candidate, lapse.start, lapse.stop)
             made["first"] = (lapse.start, lapse.stop, lapse.rate) == (0, 1, 1.0)
+            if made["places"] == 1.0 and lapse.values.get("min_tokens", 0) > max(map(len, _tokens(trial.candidate))):
+                made["ends"] = "no_end"
+    elif drawn and fault.damage and fault.kinds == ("early_stop",):
+        made["ends"] = "early_end"
     elif fault.hits_rows and not drawn and not fault.rules:
         made["below"] = tuple(_worst(trial, key) for key in trial.truth.rows)
     made["wrong_numbers"] = fault.broken is not SOUND
@@ -113,8 +118,12 @@ def _does(name: str, value: Any) -> bool:
     return bool(value) and not (name == "repetition_penalty" and value == 1.0)
 
 
+def _tokens(arm: Capture) -> list[TokenIds]:
+    return [one.token_ids for one in arm]
+
+
 def _window(arm: Capture, start: int, stop: int) -> float:
-    lengths = [len(one.token_ids) for one in arm]
+    lengths = list(map(len, _tokens(arm)))
     return sum(max(0, min(stop, long) - start) for long in lengths) / max(1, sum(lengths))
 
 
@@ -221,7 +230,7 @@ NOT_TESTED: Mapping[str, Callable[[Planted], bool]] = {
     "conclude.draws_untested": lambda fault: fault.drawn,
     "conclude.no_draws_seen": lambda fault: fault.drawn,
     "conclude.untried_ways": lambda fault: (
-        fault.drawn and not fault.way and not fault.unchecked and not fault.wrong_numbers
+        fault.drawn and not (fault.way or fault.unchecked or fault.ends or fault.wrong_numbers)
     ),
 }
 """Messages that say of a kind of fault that it was not looked for, or that no size of it would have been seen: by id,
@@ -252,6 +261,8 @@ def _hit(one: Missed, fault: Planted) -> float | None:
     if one.fault in ("wrong_token", "other_token") and not fault.drawn and fault.below:
         least = one.size if one.fault == "wrong_token" else 0.0
         return sum(below > least for below in fault.below) / fault.completions
+    if fault.ends:
+        return fault.share if one.fault == fault.ends else None
     if one.fault == "greedy" and fault.way == "best" and fault.places == 1.0:
         return fault.share
     return fault.share if one.fault == "first_greedy" and fault.way == "best" and fault.first else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from worlds.choosing import Lapse
 from worlds.engine import Broken
-from worlds.faults import NUMERICS, Fault, Where, double, lose, span_of_donor
+from worlds.faults import NUMERICS, Fault, Where, double, end_early, lose, span_of_donor
 
 _TOKENS = ("unjustified", "garbled", "duplication", "omission", "row_leak")
 _RULED = ("unjustified", "garbled", "repetition", "forbidden_token", "early_stop", "overrun")
@@ -183,6 +183,10 @@ def drawing() -> list[Fault]:
         drawn("EOS suppressed", "all", {**usual, "stop_token_ids": [2, 3, 9, 17]}, {"min_tokens": MOST}),
         drawn("EOS suppressed", "10% of rows", {**usual, "stop_token_ids": [2, 3, 9, 17]}, {"min_tokens": MOST},
               share=0.1),
+        drawn("EOS suppressed", "50% of rows, temperature 10", {"temperature": 10.0}, {"min_tokens": MOST}, share=0.5),
+        *(_arm("early end, drawn", f"{share:.0%} of rows, temperature {asked['temperature']:g}", "drawing",
+               ("early_stop",), damage=end_early(), again=True, share=share, rules=asked)
+          for asked in (warm, {"temperature": 10.0}) for share in (0.5, 0.1)),
         *(drawn("draft accepted unchecked", f"1 in {round(1 / rate)}", usual, {}, draft="accepted", rate=rate)
           for rate in (1.0, 0.1, 0.03, 0.01)),
         drawn("likely drafts always accepted", "from half of the best on", usual, {}, draft="likely"),

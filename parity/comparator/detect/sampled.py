@@ -24,7 +24,13 @@ from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
 from parity.comparator.detect.temperatures import Temperatures, temperatures
-from parity.comparator.detect.unlikely import are_many, random_tokens_seen, unlikely, unlikely_too
+from parity.comparator.detect.unlikely import (
+    are_many,
+    early_ends_seen,
+    random_tokens_seen,
+    unlikely,
+    unlikely_too,
+)
 from parity.comparator.detect.whole_draws import (
     AllOutcomes,
     ArmsDraws,
@@ -224,6 +230,7 @@ def _seen(draws: Draws, bets: Temperatures, drawn: Sequence[Completion]) -> dict
     """The share of hits that would be found, by fault."""
     return {
         "random_tokens": random_tokens_seen(drawn, draws),
+        "early_end": early_ends_seen(drawn, draws),
         "greedy": bets.greedy_seen * bets.completions / len(drawn) if drawn else 0.0,
     }
 

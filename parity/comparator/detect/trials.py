@@ -30,18 +30,52 @@ def random_tokens_seen(
     by these lists? Only the tokens change, not what an engine would have said after them: real garbage shows rather
     more.
     """
-    rng = np.random.default_rng(0)
+
+    def put(one: Completion, rng: np.random.Generator) -> TokenIds | None:
+        place = int(rng.integers(0, len(one.token_ids) - STRETCH + 1))
+        wrong = rng.integers(0, vocab_size or 200_000, size=STRETCH)
+        return np.concatenate([one.token_ids[:place], wrong, one.token_ids[place + STRETCH :]])
+
     long_enough = [one for one in completions if len(one.token_ids) >= STRETCH]
-    tried = long_enough[:: max(1, len(long_enough) // TRIED)]
+    return _seen(long_enough, put, distribution, is_found, vocab_size)
+
+
+def early_ends_seen(
+    completions: Sequence[Completion],
+    end_of: Callable[[Completion], int | None],
+    distribution: Callable[[Completion], TopLogprobs | None],
+    is_found: Callable[[Completion, TopLogprobs], bool],
+    vocab_size: int | None,
+) -> float:
+    """The same of an end token (`end_of`; None: the request has none) put at such a place, after which nothing
+    follows."""
+
+    def put(one: Completion, rng: np.random.Generator) -> TokenIds | None:
+        place, end = int(rng.integers(0, len(one.token_ids))), end_of(one)
+        return None if end is None else np.append(one.token_ids[:place], end)
+
+    return _seen([one for one in completions if len(one.token_ids)], put, distribution, is_found, vocab_size)
+
+
+def _seen(
+    completions: Sequence[Completion],
+    put: Callable[[Completion, np.random.Generator], TokenIds | None],
+    distribution: Callable[[Completion], TopLogprobs | None],
+    is_found: Callable[[Completion, TopLogprobs], bool],
+    vocab_size: int | None,
+) -> float:
+    """Of some of the completions, the share whose fault would be found. put: the tokens with the fault."""
+    rng = np.random.default_rng(0)
+    tried = completions[:: max(1, len(completions) // TRIED)]
     found = 0
     for one in tried:
         top = distribution(one)
         if top is None or len(top) != len(one.token_ids):
             continue
-        place = int(rng.integers(0, len(one.token_ids) - STRETCH + 1))
-        wrong = rng.integers(0, vocab_size or 200_000, size=STRETCH)
-        tokens = np.concatenate([one.token_ids[:place], wrong, one.token_ids[place + STRETCH :]])
-        found += is_found(replace(one, token_ids=tokens), with_entries(top, tokens, vocab_size))
+        tokens = put(one, rng)
+        if tokens is not None:
+            lists = with_entries(top.part(stop=len(tokens)), tokens, vocab_size)
+            found += is_found(replace(one, token_ids=tokens), lists)
     return found / len(tried) if tried else 0.0
 
 

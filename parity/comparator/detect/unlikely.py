@@ -105,3 +105,16 @@ def random_tokens_seen(drawn: Sequence[Completion], draws: Draws) -> float:
     return trials.random_tokens_seen(
         drawn, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size
     )
+
+
+def early_ends_seen(drawn: Sequence[Completion], draws: Draws) -> float:
+    """The share of completions in which an end token at a random place would be found by itself; 0 where it does not
+    stand in their tokens."""
+
+    def end_of(one: Completion) -> int | None:
+        rules = draws.rules.of(one)
+        return min(rules.eos or rules.terminators, default=None) if rules.keeps_terminator else None
+
+    return trials.early_ends_seen(
+        drawn, end_of, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size
+    )

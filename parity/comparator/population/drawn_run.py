@@ -15,10 +15,12 @@ from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts,
 from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
+from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
-from parity.comparator.population import mixtures, sampled
+from parity.comparator.population import missed, mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
+from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
@@ -59,8 +61,9 @@ def tested(
     judged: Judged,
     found: Numerics | None,
     alpha: float,
-) -> tuple[SamplingStats, tuple[Finding, ...]]:
-    """(the tests, what failed of them); `inputs` and `pairs` are of what was drawn at random alone."""
+) -> tuple[SamplingStats, tuple[Finding, ...], tuple[EndsSeen, ...]]:
+    """(the tests, what failed of them, what those of ends would have seen); `inputs` and `pairs` are of what was drawn
+    at random alone."""
     left_out = judged.draws.not_counted | judged.broken.baseline.keys()
     whole = [
         (a, b)
@@ -119,7 +122,33 @@ def tested(
         if "mixture" in tests.p_values and not failed
         else (),
     )
-    return tests, (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
+    found_of_run = (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
+    return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
+
+
+def _ends_seen(
+    inputs: Inputs, baseline: Sequence[Completion], candidate: Sequence[Completion], tests: SamplingStats, level: float
+) -> tuple[EndsSeen, ...]:
+    """By the tests that were made; of finish reasons where there are two: among more it sees less."""
+    asked = inputs.candidate.header.sampling.get("max_tokens")
+    ends = terminators(inputs.baseline.header)
+
+    def stopped(one: Completion) -> bool:
+        return one.finish_reason == "stop" or (len(one.token_ids) > 0 and int(one.token_ids[-1]) in ends)
+
+    def limit(one: Completion) -> int | None:
+        return one.max_tokens or (asked if isinstance(asked, int) else None)
+
+    return ends_seen(
+        baseline,
+        len(candidate),
+        stopped,
+        limit,
+        level,
+        missed.USEFUL,
+        by_length="length" in tests.p_values,
+        by_reason="finish_reason" in tests.p_values and len(tests.finish_reasons) == 2,
+    )
 
 
 def _room(inputs: Inputs) -> int | None:

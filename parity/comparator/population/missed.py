@@ -16,14 +16,16 @@ import msgspec
 
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.trials import STRETCH
+from parity.comparator.population.drawn_ends import FAULTS as ENDS
+from parity.comparator.population.drawn_ends import EndsSeen
 from parity.comparator.statistics import missed_rate_bound
 from parity.comparator.stats import Missed
 from parity.messages import Message, message
 
 SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
 
-OF_ITS_OWN: Final = ("first_greedy", "other_penalties")
-"""Those that say little of other faults: of one token, and of requests that ask for several penalties."""
+OF_ITS_OWN: Final = ("first_greedy", "other_penalties", *ENDS)
+"""Those that say little of other faults: of one token, of requests that ask for several penalties, and of ends."""
 
 OF_GREEDY: Final = ("wrong_token", "other_token")
 """Those of `in_greedy`."""
@@ -46,6 +48,8 @@ WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
         "greedy": lambda _: message("missed.greedy", "greedy decoding"),
         "other_penalties": lambda _: message("missed.other_penalties", "the penalties of another request"),
         "first_greedy": lambda _: message("missed.first_greedy", "greedy decoding of the first token alone"),
+        "early_end": lambda _: message("missed.early_end", "an end token put at a random place"),
+        "no_end": lambda _: message("missed.no_end", "ends kept away up to the limit"),
     }
 )
 """Each fault in words, by its name and size."""
@@ -73,17 +77,32 @@ def of_penalties(completions: int, seen: float | None) -> tuple[Missed, ...]:
     return (_of("other_penalties", 0.0, seen, completions),)
 
 
-def in_sampled(completions: int, seen: Mapping[str, float], places: Tested | None = None) -> tuple[Missed, ...]:
+def in_sampled(
+    completions: int, seen: Mapping[str, float], places: Tested | None = None, ends: Sequence[EndsSeen] = ()
+) -> tuple[Missed, ...]:
     """completions: how many were drawn at random; seen: share of hits that are found, by fault; places: the test of
-    what no completion shows by itself."""
-    found = tuple(_of(name, SIZES.get(name, 0.0), share, completions) for name, share in seen.items())
-    if not seen or places is None:
-        return found
-    rate = places.first_greedy
-    first = Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate)
-    if rate is not None and rate >= NOTHING:  # as many hits would show among more completions
-        first = msgspec.structs.replace(first, rate=None, needed=math.ceil(completions * rate / USEFUL))
-    return (*found, first)
+    what no completion shows by itself; ends: the tests of how they end."""
+    if not seen:
+        return ()
+    one_by_one = {name: share for name, share in seen.items() if name not in ENDS}
+    found = [_of(name, SIZES.get(name, 0.0), share, completions) for name, share in one_by_one.items()]
+    if places is not None:
+        rate = places.first_greedy
+        first = Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate)
+        if rate is not None and rate >= NOTHING:  # as many hits would show among more completions
+            first = msgspec.structs.replace(first, rate=None, needed=math.ceil(completions * rate / USEFUL))
+        found.append(first)
+    return (*found, *(_of_ends(one, seen.get(one.fault, 0.0), completions) for one in ends))
+
+
+def _of_ends(ends: EndsSeen, seen: float, completions: int) -> Missed:
+    """What shows such ends from fewer completions on: each by itself, or all together."""
+    alone = _of(ends.fault, 0.0, seen, completions)
+    rates = [one for one in (alone.rate, ends.share) if one is not None and one < NOTHING]
+    if rates:
+        return msgspec.structs.replace(alone, rate=min(rates), needed=None)
+    needed = [one for one in (alone.needed, ends.needed) if one is not None]
+    return msgspec.structs.replace(alone, rate=None, needed=min(needed, default=None))
 
 
 def said(found: Sequence[Missed]) -> Iterator[Message]:

@@ -71,8 +71,8 @@ def measure(
     gaps = overlaid(_shared(references, pairs), judged.gaps)
     whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha)
     of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
-    tests, found = (
-        tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, ())
+    tests, found, ends = (
+        tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, (), ())
     )
     counted = rates.rates(completions.classes, [*completions.findings, *found])
     found = (*found, *whole.findings)
@@ -92,7 +92,7 @@ def measure(
         numerics=whole.numerics,
         over_rounds=over_rounds(pairs, gaps, alpha) or UNSET,
     )
-    in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places) if not counted.corrupt else ()
+    in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places, ends) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:
         stats = _with_missed(stats, *in_drawn)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
