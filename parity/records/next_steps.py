@@ -25,6 +25,8 @@ class Step(StrEnum):
     """An engine that is no arm scores both sides where they differ. Greedy decoding only."""
     REFERENCE = "reference"
     """An engine that can score becomes the baseline of what was captured."""
+    SAME_PRECISION = "same_precision"
+    """The baseline is captured in the candidate's own precision."""
     SWAP = "swap"
     """Another arm becomes the baseline."""
     LOGPROBS = "logprobs"

@@ -203,6 +203,16 @@ def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return against and replace(against, what=another)
 
 
+def _same_precision(here: Here, step: NextStep, arm: ArmView) -> NextCommand:
+    what = message(
+        "next.same_precision",
+        "capture a baseline with weights and a cache in the precision that {arm} has; where it is the same already, "
+        "rounding does not explain them",
+        arm=arm.name,
+    )
+    return NextCommand(step, (arm.name,), what)
+
+
 def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     others = [one for one in here.view.candidates if here.can_score(one)]
     chosen = next((one for one in others if not speculates(one.planned)), others[0] if others else None)
@@ -302,6 +312,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.SCORE_TOP: _score_top,
     Step.ARBITER: _arbiter,
     Step.REFERENCE: _reference,
+    Step.SAME_PRECISION: _same_precision,
     Step.SWAP: _swap,
     Step.DONORS: _donors,
     Step.LOGPROBS: _logprobs,

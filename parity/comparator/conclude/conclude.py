@@ -89,7 +89,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + Remarks(notes=tuple(judged.notes))
         + of_the_run.noise(stats.noise_floor or None)
         + of_the_run.drifted(stats.drift or None, stats.numerics or None)
-        + of_the_run.numerics(stats.numerics or None, run.findings, run.untested)
+        + of_the_run.numerics(stats.numerics or None, run.findings, run.untested, stats.differences)
         + of_the_run.changed(stats.over_rounds or {})
         + found.lacking
         + reasons.nothing_compared(inputs, pairs)

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.servers import by_others
+from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
-from parity.comparator.population.numerics import ROUNDING
+from parity.comparator.population.numerics import ROUNDING, beyond_any_kernels
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
@@ -205,36 +206,54 @@ def drifted(drift: Drift | None, found: Numerics | None) -> Remarks:
     )
 
 
-def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Message | None) -> Remarks:
+def numerics(
+    found: Numerics | None, findings: Sequence[Finding], untested: Message | None, differences: Differences
+) -> Remarks:
     """The arm's numerics as a whole, where they keep a run from saying PASS, or must be known beside the verdict."""
+    said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
     if untested is not None:
-        return note(
+        return _differing(found, said, differences) + note(
             message(
                 "conclude.numerics_untested",
                 "whether the numerics of the arms differ as a whole was not tested: {why}",
                 why=untested,
             )
         )
-    said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
     if found is not None and found.baseline_off:
         return _baseline_off(found)
     if found is not None and said is None and found.odd_rows is not None:
         return _odd_rows(found.odd_rows, other_kernels=bool(found.other_kernels))
     if found is not None and said is None and found.noisy_part is not None:
         return _noisy_part(found.noisy_part, other_kernels=bool(found.other_kernels))
+    return _differing(found, said, differences)
+
+
+def _differing(found: Numerics | None, said: Finding | None, differences: Differences) -> Remarks:
+    """`said`: that they do. Of kernels that are known to be others, rounding is reported; what is beyond it is
+    left open, unless the arms are known to compute in other precision."""
     if found is None or said is None:
         return Remarks()
     if said.severity is Severity.CORRUPT:
         return _one_engine()
-    differs = message(
+    if not found.other_kernels:
+        differs = _differs(said)
+        return reason(differs, NextStep(Step.LONGER, differs.id, number=4))
+    if "precision" in differences or not beyond_any_kernels(found):
+        return Remarks(limits=(_differs(said),))
+    beyond = message(
+        "conclude.numerics_beyond",
+        "{differs}. Other kernels of the same precision differ by less; quantised weights and a cache of 8 bits do "
+        "that, and so do wrong numbers",
+        differs=_differs(said),
+    )
+    return reason(beyond, Step.SAME_PRECISION)
+
+
+def _differs(said: Finding) -> Message:
+    return message(
         "conclude.numerics",
         "the numerics of the run as a whole differ from the baseline's: {why}",
         why=said.evidence.why,
-    )
-    return (
-        Remarks(limits=(differs,))
-        if found.other_kernels
-        else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     )
 
 

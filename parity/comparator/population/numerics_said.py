@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population.numerics import Gaps
+from parity.comparator.population.numerics import Gaps, beyond_any_kernels
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
@@ -48,13 +48,20 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
         rounding=message("numerics.more", "noise of one bf16 unit on every logit would not explain all of that")
         if found.more_than_one_unit
         else message("numerics.no_more", "noise of one bf16 unit on every logit would explain that"),
-        kernels=message(
-            "numerics.other_kernels",
-            "the arms differ in {settings}, and so in their kernels, which may be all there is to it",
-            settings=list(found.other_kernels),
-        )
-        if found.other_kernels
-        else message("numerics.same_kernels", "both arms ran the same kernels, which differ by less"),
+        kernels=_kernels(found),
+    )
+
+
+def _kernels(found: Numerics) -> Message:
+    if not found.other_kernels:
+        return message("numerics.same_kernels", "both arms ran the same kernels, which differ by less")
+    settings = list(found.other_kernels)
+    if beyond_any_kernels(found):
+        return message("numerics.kernels", "the arms differ in {settings}, and so in their kernels", settings=settings)
+    return message(
+        "numerics.other_kernels",
+        "the arms differ in {settings}, and so in their kernels, which may be all there is to it",
+        settings=settings,
     )
 
 
