@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
+from parity.comparator.detect.cases import Doubted
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.inputs.settings import Differences
@@ -55,7 +56,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         completion=str(key),
         position=worst.position,
     )
-    if alike := [one.gap for one in judged.doubtful.values() if one.as_baseline]:
+    if alike := [one.gap for one in judged.doubtful.values() if one.how is Doubted.AS_BASELINE]:
         said = message(
             "conclude.as_baseline",
             "the scores reject single tokens in {completions} of this arm and in as many of the baseline's own (up to "
@@ -64,7 +65,17 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(alike),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
-    if any(one.silent for one in judged.doubtful.values()):
+    if moved := [one.gap for one in judged.doubtful.values() if one.how is Doubted.MOVED]:
+        said = message(
+            "conclude.logits_moved",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best); its "
+            "own logprobs say that its logits moved there, and the baseline's move as well: experts at near-ties of "
+            "their router do that, and a fault in both arms",
+            completions=words.completions(len(moved)),
+            gap=max(moved),
+        )
+        return reason(said, Step.ARBITER, Step.REFERENCE)
+    if any(one.how is Doubted.SILENT for one in judged.doubtful.values()):
         said = message(
             "conclude.doubtful_silent",
             "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import overload
 
 import numpy as np
@@ -70,15 +71,25 @@ class Setup(Struct, frozen=True):
         return self.inputs.arms
 
 
+class Doubted(Enum):
+    """Why tokens beyond the tolerance are left open."""
+
+    LITTLE = "little"
+    """Two kernels may differ by so little."""
+    SILENT = "silent"
+    """Nobody recorded the engine's own logprob of it."""
+    AS_BASELINE = "as_baseline"
+    """The baseline's own completions have such tokens as often."""
+    MOVED = "moved"
+    """By the engine's own logprobs its logits moved there, no farther than the baseline's do."""
+
+
 class InDoubt(Struct, frozen=True):
     """A few tokens beyond the tolerance, the worst of them: position, nats below the best."""
 
     position: int
     gap: float
-    silent: bool = False
-    """Left open because nobody recorded the engine's own logprob of it."""
-    as_baseline: bool = False
-    """Left open because the baseline's own completions have such tokens as often."""
+    how: Doubted
 
 
 class Case(Struct, frozen=True):

@@ -16,7 +16,6 @@ from msgspec import Struct
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.cutoff import beyond
-from parity.comparator.reference.isolated import FARTHER
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut
@@ -37,6 +36,9 @@ rules."""
 
 USUAL = 0.5
 """The same share of the candidate's where nothing is known of the baseline's."""
+
+FARTHER = 2.0
+"""Times the baseline's farthest beyond, up to which the candidate's are like those."""
 
 LIKE_CHANCE = 0.05
 """Chance from which on the candidate's are no more than the baseline's."""

@@ -23,6 +23,8 @@ class Event(msgspec.Struct, frozen=True):
     """The fault cannot have begun before this position: up to there the streams were equal."""
     past_limit: bool = False
     """More tokens than were asked for, whatever they are."""
+    by_gap: bool = False
+    """That its first token lies below the best is all that speaks for it."""
 
     @property
     def end(self) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
-from parity.comparator.reference.isolated import MOST
+from parity.comparator.reference.isolated import FARTHER, MOST
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
@@ -66,7 +66,7 @@ def logprob_mismatch(
     Of the chosen tokens alone, which every run records, FEW by little are nothing: another expert at a near-tie of the
     router moved one by 0.73 nats in 3.5 million clean tokens.
 
-    `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
+    `noise`: the baseline's own, which has to be exceeded FARTHER times (None: not known); without it all count alike.
     Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
     off in other completions.
 
@@ -115,7 +115,7 @@ def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, lis
     """Those of the positions that are off which the baseline's noise does not explain."""
     if noise is None:
         return off if listed else np.zeros_like(off)
-    far = off & (distance > HEADROOM * noise.farthest)
+    far = off & (distance > FARTHER * noise.farthest)
     if listed and int(off.sum()) > HEADROOM * noise.most_beyond(LOGPROB_TOLERANCE):
         return off
     return far if not listed or not far.any() else off

@@ -5,7 +5,7 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, InDoubt, Setup, pair_by_pair
+from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
+from parity.comparator.reference.isolated import are_apart, explains, moved_as_far
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
 from parity.messages import Message, message
@@ -108,16 +109,20 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if not wrong or len(wrong) > most or not all(_is_silent(one, setup) for one in wrong):
         return looked
-    return [_as_near_tie(case, silent=True) if case.events else case for case in looked]
+    return [_as_near_tie(case, how=Doubted.SILENT) if case.events else case for case in looked]
 
 
 def _as_baseline(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far."""
-    alike = {n: case.widest()[1] for n, case in enumerate(cases) if case.events and is_as_baseline(case, setup)}
-    if setup.isolated is None or not setup.isolated.explains(list(alike.values())):
+    found = ((n, _like_the_baseline(case, setup)) for n, case in enumerate(cases) if case.events)
+    alike = {n: one for n, one in found if one is not None}
+    own = 0 if setup.isolated is None else setup.isolated.completions
+    if not explains(own, [one.times for one in alike.values()]):
         return cases
     return [
-        _as_near_tie(case, AS_BASELINE, as_baseline=True) if n in alike and not is_doubtful(case, setup) else case
+        _as_near_tie(case, _WHY[alike[n].how], how=alike[n].how)
+        if n in alike and not is_doubtful(case, setup)
+        else case
         for n, case in enumerate(cases)
     ]
 
@@ -126,16 +131,23 @@ LITTLE = message(
     "near_tie.doubtful",
     "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
 )
-AS_BASELINE = message(
-    "near_tie.as_baseline",
-    "single tokens beyond the tolerance, such as the scores reject in as many of the baseline's own completions",
-)
+_WHY: Mapping[Doubted, Message] = {
+    Doubted.AS_BASELINE: message(
+        "near_tie.as_baseline",
+        "single tokens beyond the tolerance, such as the scores reject in as many of the baseline's own completions",
+    ),
+    Doubted.MOVED: message(
+        "near_tie.moved",
+        "single tokens beyond the tolerance, where the engine's own logprobs say that its logits moved, as the "
+        "baseline's do elsewhere",
+    ),
+}
 
 
-def _as_near_tie(case: Case, why: Message = LITTLE, *, silent: bool = False, as_baseline: bool = False) -> Case:
+def _as_near_tie(case: Case, why: Message = LITTLE, *, how: Doubted = Doubted.LITTLE) -> Case:
     at, gap = case.widest()
     event = Event(Kind.NEAR_TIE, at, 1, NearTieEvidence(why=why, would_be=str(case.events[0].kind)))
-    doubtful = InDoubt(at, gap, silent, as_baseline)
+    doubtful = InDoubt(at, gap, how)
     return replace(case, events=(), benign=(*case.benign, event), doubtful=doubtful)
 
 
@@ -147,10 +159,27 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
 
 def is_as_baseline(case: Case, setup: Setup) -> bool:
     """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
-    if setup.isolated is None or not case.from_scores:
-        return False
-    found = _beyond(case, setup.tolerance, by_shape=False)
-    return found is not None and setup.isolated.covers(found.places, found.gaps, len(case.b.token_ids))
+    return _like_the_baseline(case, setup) is not None
+
+
+class _Like(Struct, frozen=True):
+    """Tokens like single ones of the baseline; times: how far, over the baseline's farthest."""
+
+    times: float
+    how: Doubted
+
+
+def _like_the_baseline(case: Case, setup: Setup) -> _Like | None:
+    """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
+    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    if found is None or not are_apart(found.places, len(case.b.token_ids)):
+        return None
+    noise = setup.reference.farthest_own
+    times = moved_as_far(found.gaps, found.residuals, noise)
+    if setup.isolated is None or not setup.isolated.covers(found.places, found.gaps, len(case.b.token_ids)):
+        return None if times is None else _Like(times, Doubted.MOVED)
+    below = float(found.gaps.max()) / setup.isolated.farthest
+    return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
 
 
 def _is_silent(case: Case, setup: Setup) -> bool:
@@ -177,7 +206,7 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
     if gaps is None or not events:
         return None
     shown = _is_shown_otherwise if by_shape else _length_says_so
-    if not all(event.kind.row.may_be_doubted and not shown(event) for event in events):
+    if not all((event.kind.row.may_be_doubted or event.by_gap) and not shown(event) for event in events):
         return None
     beyond: set[int] = set()
     for event in _first_hand(events, gaps, tolerance):

@@ -217,7 +217,7 @@ def _free(
         return Event(Kind.EARLY_STOP, first, 1, EndEvidence(why=why), earliest)
     if int(streams.best_ids[first]) in streams.eos and len(cluster_of(bad)) < len(b) - first:
         why = message("overrun.reference", "the reference ends the completion here, the candidate goes on")
-        return Event(Kind.OVERRUN, first, len(b) - first, EndEvidence(why=why), earliest)
+        return Event(Kind.OVERRUN, first, len(b) - first, EndEvidence(why=why), earliest, by_gap=True)
     inside = [place for place in bad if not streams.ends_at(place)]
     return replace(name_tail(streams.a, b, inside or bad, parted_at, earliest), earliest=earliest)
 

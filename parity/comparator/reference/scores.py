@@ -46,7 +46,7 @@ from parity.records import (
     TopLogprobs,
 )
 from parity.records.score_table import ArmScores, ScoreTable, Shelf
-from parity.unnamed import Numbers, blank
+from parity.unnamed import blank
 
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
@@ -230,15 +230,19 @@ class Reference:
     def own_noise(self) -> OwnNoise | None:
         """How far the baseline's own logprobs of likely tokens lie from their scores; None where the baseline has no
         own logprobs or is not scored."""
-        arm, with_own = self._baseline.header.arm, filter(_fits, self._baseline)
-        far, lengths = (Numbers(kind, held=not isinstance(self._baseline.completions, Lazy)) for kind in "dq")
+        found: list[FloatArray] = []
+        any_known = False
+        with_own = (one for one in self._baseline if _fits(one))
         while some := list(islice(with_own, _AT_ONCE)):
-            scored = self.all_gaps(arm, some)
-            for one in some:
-                if one.key in scored:
-                    far.extend(own_distance(one, scored[one.key][0]))
-                    lengths.append(len(one.token_ids))
-        return OwnNoise(far.whole(), lengths.whole()) if len(lengths) else None
+            scored = self.all_gaps(self._baseline.header.arm, some)
+            far = [own_distance(one, scored[one.key][0]) for one in some if one.key in scored]
+            any_known |= bool(far)
+            found += [wide for each in far if len(wide := each[each > NEAR])]
+        return OwnNoise(tuple(found)) if any_known else None
+
+    def farthest_own(self) -> float:
+        """Nats by which the baseline's own logprobs of likely tokens lie from their scores at most; 0 where unknown."""
+        return 0.0 if self.own_noise is None else self.own_noise.farthest
 
     def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
         notes = []
@@ -267,22 +271,23 @@ class Reference:
         return tuple(notes)
 
 
-class OwnNoise(Struct, frozen=True):
-    """`distances` in nats, as `own_distance` gives them, of one completion after another; `lengths`: tokens of each."""
+NEAR = 0.1
+"""Nats, up to which the distance of an own logprob from its score is of no matter: of millions of tokens the others
+alone are held."""
 
-    distances: FloatArray
-    lengths: npt.NDArray[np.int64]
+
+class OwnNoise(Struct, frozen=True):
+    """`distances` in nats, an array a completion, as `own_distance` gives them: those beyond NEAR."""
+
+    distances: tuple[FloatArray, ...]
 
     @property
     def farthest(self) -> float:
-        return float(self.distances.max(initial=0.0))
+        return max((float(each.max()) for each in self.distances), default=0.0)
 
     def most_beyond(self, nats: float) -> int:
         """Positions farther than that in the completion that has the most of them."""
-        pieces = ((begin, self.distances[begin : begin + _TOKENS]) for begin in range(0, len(self.distances), _TOKENS))
-        places = np.concatenate([begin + np.flatnonzero(piece > nats) for begin, piece in pieces])
-        numbers = np.searchsorted(np.cumsum(self.lengths), places, side="right")
-        return int(np.bincount(numbers).max(initial=0))
+        return max((int((each > nats).sum()) for each in self.distances), default=0)
 
 
 class _Shelved(NamedTuple):
@@ -307,9 +312,6 @@ class _Shelved(NamedTuple):
 
 _AT_ONCE = 256
 """Completions whose scores are looked at together."""
-
-_TOKENS = 1 << 18
-"""Tokens that are looked at together."""
 
 
 def _digest(one: Completion) -> int:

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import ROUGH, catalogue, speculating
+from worlds import ROUGH, Fault, catalogue, speculating
+from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, clean, judge
 
-from parity.comparator.reference.isolated import FARTHER, FEW, MOST, Isolated, are_single
-from parity.records import Verdict
+from parity.comparator.reference.isolated import FARTHER, FEW, MOST, Isolated, are_single, explains, moved_as_far
+from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
-OWN = Isolated(completions=12, farthest=1.2)
+OWN = Isolated(completions=12, farthest=0.9)
 
 
 def of(*pairs: tuple[int, float]) -> tuple[np.ndarray, np.ndarray]:
@@ -30,8 +31,8 @@ def test_single_tokens_are_few_and_apart() -> None:
 
 
 def test_they_are_like_the_baselines_up_to_a_multiple_of_its_farthest() -> None:
-    assert OWN.covers(*of((3, FARTHER * 1.2)), length=96)
-    assert not OWN.covers(*of((3, FARTHER * 1.2 + 0.01)), length=96)
+    assert OWN.covers(*of((3, FARTHER * 0.9)), length=96)
+    assert not OWN.covers(*of((3, FARTHER * 0.9 + 0.01)), length=96)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,16 @@ def test_they_are_like_the_baselines_up_to_a_multiple_of_its_farthest() -> None:
     ],
 )
 def test_no_more_and_no_farther_than_chance_makes_likely(gaps: list[float], explained: bool) -> None:
-    assert OWN.explains(gaps) is explained
+    assert explains(12, [gap / 1.2 for gap in gaps]) is explained
+
+
+def test_logits_that_moved_count_by_how_far_those_of_the_baseline_do() -> None:
+    gaps = np.array([2.0])
+    assert moved_as_far(gaps, np.array([1.2]), lambda: 0.6) == pytest.approx(2.0)
+    assert moved_as_far(gaps, np.array([0.4]), lambda: 0.6) is None  # its engine knew how unlikely it is
+    assert moved_as_far(gaps, np.array([np.nan]), lambda: 0.6) is None
+    assert moved_as_far(gaps, np.array([FARTHER * 0.6 + 0.01]), lambda: 0.6) is None
+    assert moved_as_far(gaps, np.array([1.2]), lambda: 0.4) is None  # the baseline's experts are alike
 
 
 def test_arms_whose_experts_are_far_apart_are_not_accused_of_near_ties_of_the_router() -> None:
@@ -69,3 +79,29 @@ def test_damaged_rows_are_found_beside_such_tokens(name: str) -> None:
     assert judged.hit >= 3
     assert judged.found == judged.hit
     assert not judged.accused
+
+
+@pytest.mark.parametrize("seed", [2700075, 2700119, 2700125, 2700133, 2700188, 2700219])
+def test_healthy_arms_with_tokens_far_beyond_those_of_the_baseline_are_not_accused(seed: int) -> None:
+    """Up to 4.75 nats below the best, an end that was not taken, four tokens at once, and baselines that show none: by
+    their own logprobs the logits had moved there."""
+    trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
+    for view in ("scored", "no own logprobs")[: 1 + (seed in (2700075, 2700133, 2700188))]:
+        result = judge(VIEWS[view](trial)).result
+        assert not result.corrupt, view
+        assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them() -> None:
+    trial = Faulty(2700125, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
+    seen = VIEWS["scored"](trial)
+    rows = {}
+    for key, one in seen.candidate.completions.items():
+        top = seen.scores.get(ScoreKey(seen.candidate.header.arm, *key))
+        assert top is not None
+        known = np.where(top.ids == one.token_ids[:, None], top.values, -np.inf).max(axis=1)
+        rows[key] = replace(one, logprobs=TopLogprobs(one.token_ids[:, None], known[:, None]))
+    knew = replace(seen, candidate=replace(seen.candidate, completions=rows))
+    result = judge(knew).result
+    assert result.verdict is Verdict.DIVERGED
+    assert {one.kind for one in result.corrupt} == {Kind.UNJUSTIFIED}

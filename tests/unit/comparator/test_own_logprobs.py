@@ -222,7 +222,7 @@ def lists(values: Any) -> TopLogprobs:
         ({30: -0.9, 41: -1.0}, {}, True),
         ({30: -0.9, 41: -1.0}, {10: -0.8}, False),  # another expert at a near-tie, in either arm
         (dict.fromkeys(range(20, 31), -0.9), {10: -0.8, 11: -0.8, 40: -0.8}, True),  # far more of them
-        ({30: -2.9, 41: -1.0}, {10: -0.8}, True),  # or much farther
+        ({30: -3.9, 41: -1.0}, {10: -0.8}, True),  # or much farther
     ],
 )
 def test_lists_are_wrong_beyond_what_the_baseline_s_own_show(
