@@ -121,6 +121,17 @@ class WaySeen(_Numbers, frozen=True, kw_only=True):
     """None: not even all of them."""
 
 
+class DraftsOff(_Numbers, frozen=True, kw_only=True):
+    """Drafts that are not accepted at their probability: the accepted ones are as many as `worth` drafts would give, or
+    too few, where `worth` are due."""
+
+    drafts: int
+    accepted: int
+    worth: float
+    too_few: bool
+    p_value: float
+
+
 class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Two-sample tests of a run with random sampling; pairs are [baseline's, candidate's]."""
 
@@ -149,6 +160,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Of the rejected drafts: had this share been accepted unchecked, it would have been seen with a chance of 95 %."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that explain the baseline's own draws by its scores, where 1 does not."""
+    baseline_drafts: DraftsOff | None = None
+    """Of the baseline, where its drafts are not accepted at their probability."""
     draws_of_either: bool = False
     """The arms draw otherwise, and the lists do not show which as asked: they leave out where a cut-off lies."""
     noise_shared_by: tuple[str, ...] = ()

@@ -14,7 +14,16 @@ from parity.comparator.population.numerics import ROUNDING, beyond_any_kernels
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
-from parity.comparator.stats import Drift, NoiseFloor, NoisyPart, Numerics, OddRows, OverRounds, SamplingStats
+from parity.comparator.stats import (
+    DraftsOff,
+    Drift,
+    NoiseFloor,
+    NoisyPart,
+    Numerics,
+    OddRows,
+    OverRounds,
+    SamplingStats,
+)
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -133,6 +142,8 @@ def random_sampling(
             Step.SCORE,
             Step.REFERENCE,
         )
+    if tests.baseline_drafts is not None:
+        found += _baseline_drafts(tests.baseline_drafts)
     if tests.draws_of_either:
         said = message(
             "conclude.draws_of_either",
@@ -176,6 +187,35 @@ def random_sampling(
             )
         )
     return found
+
+
+def _baseline_drafts(off: DraftsOff) -> Remarks:
+    how = (
+        message(
+            "conclude.baseline_rejects",
+            "rejected more often than by their probability (of {drafts} it accepted {accepted}, where {worth:.0f} are "
+            "due at least)",
+            drafts=off.drafts,
+            accepted=off.accepted,
+            worth=off.worth,
+        )
+        if off.too_few
+        else message(
+            "conclude.baseline_accepts",
+            "accepted more often than at their probability (the {accepted} that it accepted, of {drafts}, are as many "
+            "as {worth:.0f} drafts would give)",
+            accepted=off.accepted,
+            drafts=off.drafts,
+            worth=off.worth,
+        )
+    )
+    said = message(
+        "conclude.baseline_drafts",
+        "by the scores the baseline's own drafts are {how}, p = {p_value:.2g}: it is at fault itself",
+        how=how,
+        p_value=off.p_value,
+    )
+    return reason(said, Step.SWAP, Step.REFERENCE)
 
 
 def _apart(shared: Message, arms: Collection[str], baseline: Header, candidate: Header) -> NextStep:

@@ -69,6 +69,8 @@ class Judged(Struct, frozen=True):
     """Of completions drawn at random: whether tokens at certain places were drawn otherwise."""
     proposed: Proposed | None = None
     """Drafts of completions drawn at random."""
+    baseline_proposed: Proposed | None = None
+    """The same of the baseline."""
     draws: ArmsDraws = field(default_factory=ArmsDraws)
     """Of completions drawn at random: what those of baseline and candidate add up to."""
     odds: ArmsOdds | None = None
@@ -99,6 +101,7 @@ class Judged(Struct, frozen=True):
             {**self.seen, **other.seen},
             other.places or self.places,
             other.proposed or self.proposed,
+            other.baseline_proposed or self.baseline_proposed,
             other.draws if other.draws.candidate else self.draws,
             other.odds or self.odds,
             other.baseline_draws_at or self.baseline_draws_at,

@@ -16,7 +16,7 @@ from parity.comparator.classes import of_all, with_others
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, wording
 from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
 from parity.comparator.detect.donors import Asking, named
-from parity.comparator.detect.draft_acceptance import proposed_drafts
+from parity.comparator.detect.draft_acceptance import Proposed, proposed_drafts
 from parity.comparator.detect.drawn_leaks import with_donors
 from parity.comparator.detect.draws import Draws, draws_of, false_lists
 from parity.comparator.detect.events import Event
@@ -91,6 +91,7 @@ def judge_sampled(
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
         seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
         places=shown.bets.by_place(left_out, draws.alpha),
+        baseline_proposed=shown.baseline_proposed,
         proposed=proposed_drafts(inputs.candidate, shown.bets.drawn, left_out, draws.distribution),
         draws=shown.sums.without(corrupt),
         odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors),
@@ -113,6 +114,7 @@ class Shown(Struct, frozen=True):
     outcomes: AllOutcomes
     sums: ArmsDraws
     baseline_draws_at: float | None
+    baseline_proposed: Proposed | None
     contradicted: list[Key]
     """Completions of the baseline with such stretches, where they are too many."""
     baseline_drawn: dict[Key, Message]
@@ -136,7 +138,9 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     contradicted = list(odd) if are_many(len(odd), len(stretches)) else []
     by_them = not contradicted and draws_at is None
     theirs_alone = {} if contradicted or draws_at is not None else {**bets.odd_baseline, **odd}
-    return Shown(bets, beyond, stretches if by_them else {}, outcomes, sums, draws_at, contradicted, theirs_alone)
+    drafts = proposed_drafts(inputs.baseline, bets.of_baseline, draws.broken.baseline, lambda one: known.get(one.key))
+    by_them_alone = stretches if by_them else {}
+    return Shown(bets, beyond, by_them_alone, outcomes, sums, draws_at, drafts, contradicted, theirs_alone)
 
 
 def _not_drawn_from(arm: Capture, times: float) -> Message:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as replaced
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from parity.comparator.detect import drawn_places
@@ -24,7 +24,7 @@ from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
-from parity.comparator.stats import Numerics, SamplingStats, WaySeen
+from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
@@ -117,6 +117,7 @@ def tested(
     tests = replace(
         tests,
         failed=tuple(failed),
+        baseline_drafts=_off(accepted_drafts(judged.baseline_proposed, rounding), alpha / TESTS),
         unchecked_drafts_seen=unchecked,
         ways_seen=_ways_seen(judged, rounding, HEAVY * alpha / TESTS)
         if "mixture" in tests.p_values and not failed
@@ -124,6 +125,11 @@ def tested(
     )
     found_of_run = (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
+
+
+def _off(found: Accepted | None, level: float) -> DraftsOff | None:
+    """Drafts of the baseline that are not accepted at their probability."""
+    return None if found is None or found.p_value >= level else DraftsOff(**structs.asdict(found))
 
 
 def _ends_seen(

@@ -175,3 +175,22 @@ def test_an_arm_that_accepts_every_draft_is_seen_and_a_sound_one_is_not() -> Non
         (sound,) = clean(Setting("drawn", shape, 48, asked), 700, arms=(speculating(3),))
         tests = judge(VIEWS["no own logprobs"](sound)).result.stats.sampling
         assert tests.p_values["drafts"] > 0.05
+
+
+@pytest.mark.parametrize("size", ["1 in 1", "1 in 10"])
+def test_a_baseline_that_accepts_drafts_unchecked_is_no_measure(size: str) -> None:
+    """Its candidate draws as asked, and is a PASS of nothing."""
+    fault = next(one for one in unseen() if (one.name, one.size) == ("draft accepted unchecked", size) and one.rules)
+    trial = Faulty(78, FLAT, first=16).trial(replace(fault, family="hunted"), 3)
+    result = judge(VIEWS["baseline at fault"](trial)).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert [one.id for one in result.reasons] == ["conclude.baseline_drafts"]
+
+
+def test_a_sound_baseline_with_drafts_is_not_suspected() -> None:
+    for shape, seed in ((FLAT, 700), (PEAKED, 701)):
+        (sound,) = clean(Setting("drawn", shape, 48, {"temperature": 0.8, "max_tokens": 64}), seed, (speculating(3),))
+        result = judge(VIEWS["baseline at fault"](sound)).result
+        assert result.stats.sampling.baseline_drafts is None
+        assert result.verdict is Verdict.PASS
