@@ -66,7 +66,7 @@ def logprob_mismatch(
     Of the chosen tokens alone, which every run records, FEW by little are nothing: another expert at a near-tie of the
     router moved one by 0.73 nats in 3.5 million clean tokens.
 
-    `noise`: the baseline's own, which has to be exceeded FARTHER times (None: not known); without it all count alike.
+    `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
     Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
     off in other completions.
 
@@ -115,7 +115,8 @@ def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, lis
     """Those of the positions that are off which the baseline's noise does not explain."""
     if noise is None:
         return off if listed else np.zeros_like(off)
-    far = off & (distance > FARTHER * noise.farthest)
+    headroom = HEADROOM if noise.farthest <= LOGPROB_TOLERANCE else FARTHER  # experts far apart
+    far = off & (distance > headroom * noise.farthest)
     if listed and int(off.sum()) > HEADROOM * noise.most_beyond(LOGPROB_TOLERANCE):
         return off
     return far if not listed or not far.any() else off
