@@ -83,7 +83,9 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
     for faulty in worlds:
         trial = faulty.trial(replace(fault, family="hunted"), blocks_of(most))
         share = _moved(faulty, fault, trial)
-        truth = planted(fault, faulty, trial, share)
+        # A PASS speaks of the choices in its own text: a loop of the baseline has one choice many times.
+        own = _moved(faulty, fault, replace(trial, baseline=trial.candidate)) if fault.kinds is NUMERICS else share
+        truth = planted(fault, faulty, trial, own)
         moved, tokens = moved + share * trial.tokens, tokens + trial.tokens
         for view in views:
             judged = judge(VIEWS[view](trial))

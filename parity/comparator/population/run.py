@@ -113,7 +113,8 @@ def measure(
         of_greedy = missed.in_greedy(identical, whole_ties, chance, max(references.tolerance, judged.excused), cut)
         of_others = missed.of_penalties(len(greedy.keys), _others_seen(part, references, gaps))
         stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
-    own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
+    looping = () if references.against_baseline else _loop_findings(inputs, loops)
+    own = (*looping, *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
 
 

@@ -10,6 +10,10 @@ import pytest
 from captures import TEXT, capture, completion, score, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import FLAT
+from worlds.seen_as import VIEWS
+from worlds.trials import Faulty, judge
+from worlds.unseen import unseen
 
 from parity.comparator import CompletionClass, compare
 from parity.comparator.population import rates as population_rates
@@ -211,3 +215,13 @@ def test_very_many_values_are_thinned_evenly(sizes: list[int], most: int, seed: 
     assert found.tolist() in [everything[:: 2**power].tolist() for power in range(12)]
     assert len(found) == len(everything) or len(found) >= most // 2
     assert largest == everything.max(initial=-np.inf)
+
+
+def test_loops_that_the_baseline_s_own_fault_has_broken_accuse_nobody() -> None:
+    """The baseline takes the second best token at the end of each completion: where the candidate goes on in a loop,
+    it does not."""
+    fault = next(one for one in unseen() if (one.name, one.size) == ("second best token", "the last of 128"))
+    trial = Faulty(2500010, FLAT, first=16, logprobs=5).trial(replace(fault, family="hunted"), 3)
+    result = judge(VIEWS["baseline at fault"](trial)).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
