@@ -171,7 +171,8 @@ class _Like(Struct, frozen=True):
 
 def _like_the_baseline(case: Case, setup: Setup) -> _Like | None:
     """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
-    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    asked = case.from_scores and (setup.isolated is not None or case.b.logprobs is not None)
+    found = _beyond(case, setup.tolerance, by_shape=False) if asked else None
     if found is None or not are_apart(found.places, len(case.b.token_ids)):
         return None
     noise = setup.reference.farthest_own

@@ -27,6 +27,9 @@ from parity.records import Capture, Completion, Key, Scores, TokenIds, TopLogpro
 _LOOKED_AT = 256
 """Completions looked at."""
 
+_PARTED_LOOKED_AT = 64
+"""Of those that part: whose tokens the scores name is the same in all of them."""
+
 FEW_TOKENS = 16
 """Tokens that it takes to say anything."""
 
@@ -118,7 +121,7 @@ def _of_the_other(inputs: Inputs, pairs: Pairs, reference: Reference) -> Message
     the candidate's own."""
     looked = mixed = 0
     arm = inputs.candidate.header.arm
-    for row in np.flatnonzero(~pairs.identical & pairs.same_prompt)[:_LOOKED_AT].tolist():
+    for row in np.flatnonzero(~pairs.identical & pairs.same_prompt)[:_PARTED_LOOKED_AT].tolist():
         a, b = pairs.baseline[row], pairs.candidate[row]
         top = reference.score(arm, b)
         size = 0 if top is None else min(len(a.token_ids), len(b.token_ids), len(top))
