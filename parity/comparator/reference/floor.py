@@ -146,7 +146,8 @@ def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: fl
             known = known[known <= NOT_NOISE]
         if not len(known):
             continue
-        wide.append(known[known > SMALLEST_TOLERANCE])
+        if len(beyond := known[known > SMALLEST_TOLERANCE]):
+            wide.append(beyond)
         total += float(known.sum())
         largest = max(largest, float(known.max()))
         if top.values.shape[1] >= 5:
@@ -156,8 +157,8 @@ def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: fl
             flat += int((near.sum(axis=1) >= 5).sum())
     if not tokens:
         return None
-    beyond = np.concatenate(wide) if wide else np.empty(0)
-    return Floor(tokens, largest, total / tokens, flat / tokens, beyond, rejected)
+    every = np.concatenate(wide) if wide else np.empty(0)
+    return Floor(tokens, largest, total / tokens, flat / tokens, every, rejected)
 
 
 def automatic_tolerance(floor: Floor) -> float:

@@ -51,7 +51,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     greedy = (scored for key, scored in baseline.items() if not (random and inputs.is_drawn(own[key])))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
     remarks = lookup.remarks if wrong is None else _said(wrong)
-    remarks += Remarks() if wrong is not None or (said := misspelt(inputs)) is None else note(said)
+    remarks += Remarks() if wrong is not None or (said := misspelt(inputs, lookup)) is None else note(said)
     if not inputs.is_random:
         remarks += tolerances.remarks(options, floor)
     return References(

@@ -101,12 +101,11 @@ def _of_others(inputs: Inputs, scores: Scores) -> Message | None:
     )
 
 
-def misspelt(inputs: Inputs) -> Message | None:
+def misspelt(inputs: Inputs, reference: Reference) -> Message | None:
     """Score records with nearly the name of the candidate, which has none of its own."""
     arms, arm = {capture.header.arm for capture in inputs.given}, inputs.candidate.header.arm
-    named = {key.arm for key in inputs.scores}
-    near = get_close_matches(arm, named - arms, n=1, cutoff=0.8)
-    if not near or arm in named or not _are_needed(inputs):
+    near = get_close_matches(arm, reference.arms - arms, n=1, cutoff=0.8)
+    if not near or arm in reference.arms or not _are_needed(inputs):
         return None
     return message(
         "scores.misspelt",

@@ -8,7 +8,7 @@ it: one entry per token, the chosen token listed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -214,6 +214,11 @@ class Reference:
         else:
             found = batched_token_gaps([(top, one.token_ids) for one, top in scored])
         return map(self._as_far_as_known, found, shapings)
+
+    @property
+    def arms(self) -> Set[str]:
+        """Names that scores are given under."""
+        return self._by_arm.keys()
 
     def scored(self, arm: str) -> Mapping[Key, TopLogprobs]:
         """Everything that is scored under this arm's name; whether it fits a completion, `score` says."""
