@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import tempfile
@@ -101,14 +102,15 @@ class Unnamed:
             self.flush()
         return os.pread(self._file.fileno(), end - begin, begin)
 
-    def mapped(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """All of it as an array that cannot be written to: the system reads what is looked at, and takes the memory
-        back when it needs it. Raises ParityError where the disk is full, or too many files are open."""
+    def mapped(self, kind: npt.DTypeLike, *, writeable: bool = False) -> npt.NDArray[Any]:
+        """All of it as an array, shape (N,): the system reads what is looked at, and takes the memory back when it
+        needs it. Raises ParityError where the disk is full, or too many files are open."""
         self.flush()
         if not self._written:
             return np.empty(0, dtype=kind)
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writeable else 0)
         with _in_files():
-            found = mmap.mmap(self._file.fileno(), self._written, prot=mmap.PROT_READ)
+            found = mmap.mmap(self._file.fileno(), self._written, prot=access)
         return np.frombuffer(found, dtype=kind)
 
 
@@ -166,14 +168,14 @@ class Numbers:
 
 def blank(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Zeros to be written over: in a file where they are many, so that the system takes the memory back when it needs
-    it. Raises ParityError where no file can be made."""
-    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    it. Raises ParityError where no file can be made, or the disk is full."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
     if size < LARGE:
         return np.zeros(shape, dtype=kind)
-    with _in_files(), tempfile.TemporaryFile(buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and not a crash where it is written
-        found = mmap.mmap(file.fileno(), size)
-    return np.frombuffer(found, dtype=kind).reshape(shape)
+    store = Unnamed()
+    for begin in range(0, size, AT_ONCE):  # written now: a full disk is an error here, and a crash where it is mapped
+        store.append(bytes(min(AT_ONCE, size - begin)))
+    return store.mapped(kind, writeable=True).reshape(shape)
 
 
 def kept(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -70,10 +70,10 @@ def _owner(values: Any) -> Any:
 
 
 def test_no_room_for_a_blank_array_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def posix_fallocate(file: int, begin: int, size: int) -> None:
+    def pwrite(file: int, data: Any, at: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(unnamed.os, "posix_fallocate", posix_fallocate)
+    monkeypatch.setattr(unnamed.os, "pwrite", pwrite)
     monkeypatch.setattr(unnamed, "LARGE", 16)
     with pytest.raises(ParityError, match="No space left"):
         blank((8,), np.int64)

@@ -127,7 +127,7 @@ class _Seen:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._classes = np.zeros(len(setup.pairs.keys), dtype=np.int8)
+        self._classes = np.full(len(setup.pairs.keys), ORDER.index("identical"), dtype=np.int8)
         self._limited = array("q"), array("q")
         self._findings: dict[int, list[Finding]] = {}
         self._suspects: dict[int, Event] = {}

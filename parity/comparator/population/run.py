@@ -17,7 +17,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, rates
 from parity.comparator.population.drawn_run import tested
-from parity.comparator.population.moved import moved
+from parity.comparator.population.moved import AT_ONCE, moved
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
 from parity.comparator.population.rounds import over_rounds
@@ -38,9 +38,6 @@ FEW_LOOPS = 0.001
 
 SHOWN = 16
 """Completions listed in the statistics."""
-
-AT_ONCE = 1 << 10
-"""Pairs that are looked at together."""
 
 
 class Run(Struct, frozen=True):
