@@ -99,3 +99,22 @@ def test_another_finding_of_the_same_completion_reads_and_aligns_nothing(
         assert done == []
 
     drive(database, task)
+
+
+@pytest.mark.parametrize("first", [(80, 24), (150, 24), (80, 40)])
+def test_the_cursor_stands_where_the_size_puts_it(database: Path, first: tuple[int, int]) -> None:
+    """Whatever sizes the tokens had on the way: a slow machine lays out more of them."""
+    seen: list[str] = []
+
+    async def look(person: Person) -> None:
+        await person.sees("bbbb")
+        await person.press("j", "enter", *"jjjj", "enter")
+        await person.sees("token 42")
+        await person.settles()
+        await person.pilot.resize_terminal(150, 40)
+        await person.settles()
+        seen.append(person.screen)
+
+    for size in (first, (150, 40)):
+        drive(database, look, size=size)
+    assert seen[0] == seen[1]

@@ -61,6 +61,8 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         self.flowing = False
         self._lines: list[Line] = []
         self._line_of = np.empty(0, dtype=np.int64)
+        self._placed = (0, 0)
+        """The first line in view before the cursor was last followed, and after."""
 
     # ------------------------------------------------------------------ content and moving
 
@@ -118,9 +120,15 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     def _height(self) -> int:
         return len(self._lines) if self.flowing else len(self.content.alignment)
 
-    def _follow(self, *, middle: bool = False) -> None:
+    def _follow(self, *, middle: bool = False, again: bool = False) -> None:
+        """Scroll to the cursor. `again`: in another size, from where it was followed, if nobody has scrolled since.
+
+        Else the sizes on the way to a layout would decide where the cursor stands in the last one.
+        """
         line = self._line(self.cursor)
-        top = round(self.scroll_y)
+        before, after = self._placed
+        top = before if again and round(self.scroll_y) == after else round(self.scroll_y)
+        start = top
         if middle and not top + 2 <= line < top + self.text_height - 2:
             top = line - self.text_height // 2
         elif line < top:
@@ -129,10 +137,11 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
             top = line - self.text_height + 1
         if max(0, top) != round(self.scroll_y):
             self.scroll_to(y=max(0, top), animate=False, force=True, immediate=True)
+        self._placed = start, round(self.scroll_y)
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
-        self.call_after_refresh(lambda: self._follow(middle=True))
+        self.call_after_refresh(lambda: self._follow(middle=True, again=True))
 
     def on_click(self, event: events.Click) -> None:
         line = round(self.scroll_y) + event.y - 1
