@@ -12,6 +12,7 @@ from parity.messages import Message
 from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Json, Key, Kind, Severity, Verdict
 from parity.records.evidence import RunEvidence
 from parity.records.gaps import KeptGaps
+from parity.records.many_findings import corrupt_of, heads
 from parity.records.next_steps import NextStep, Step
 
 CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
@@ -101,7 +102,7 @@ class Comparison:
     candidate: str
     verdict: Verdict
     reasons: tuple[Message, ...]
-    findings: tuple[Finding, ...]
+    findings: Sequence[Finding]
     classes: Mapping[Key, CompletionClass]
     stats: Stats
     notes: tuple[Message, ...] = ()
@@ -119,11 +120,11 @@ class Comparison:
     @property
     def counts(self) -> dict[str, int]:
         """Findings by kind, most frequent first."""
-        return dict(Counter(str(finding.kind) for finding in self.findings).most_common())
+        return dict(Counter(str(one.kind) for one in heads(self.findings)).most_common())
 
     @property
-    def corrupt(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity is Severity.CORRUPT]
+    def corrupt(self) -> Sequence[Finding]:
+        return corrupt_of(self.findings)
 
     def to_json(self) -> dict[str, Json]:
         """Schema `parity.comparison/1`: reasons and notes as English text, and in `messages` by id and parameters."""

@@ -12,6 +12,7 @@ from parity.comparator.population.rates import recounted
 from parity.comparator.types import CompletionClass
 from parity.messages import Message
 from parity.records import Finding, Key, Verdict
+from parity.records.many_findings import corrupt_of, heads, heaviest_first, joined
 
 
 def with_findings(
@@ -23,14 +24,15 @@ def with_findings(
 ) -> Comparison:
     """The comparison with these findings as well. A completion that has one is corrupt. What to do next stays where the
     verdict does."""
-    every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
+    every = heaviest_first(joined(comparison.findings, findings)) if findings else comparison.findings
+    of_faults = [*heads(corrupt_of(every))] if findings else []
     corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
     classes = with_others(comparison.classes, corrupt)
-    stats = recounted(comparison.stats, classes, every) if findings else comparison.stats
+    stats = recounted(comparison.stats, classes, of_faults) if findings else comparison.stats
     return replace(
         comparison,
         verdict=verdict,
-        reasons=counted_anew(reasons, every, stats) if findings else tuple(reasons),
+        reasons=counted_anew(reasons, of_faults, stats) if findings else tuple(reasons),
         notes=tuple(notes),
         findings=every,
         classes=classes,

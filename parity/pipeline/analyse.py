@@ -18,6 +18,7 @@ from parity.plan.apart import tokens_of
 from parity.plan.digest import plan_hash
 from parity.records import Capture, Finding, ScoreKey, Scores, TopLogprobs, first_asked
 from parity.records.crossings import Crossed
+from parity.records.many_findings import each
 from parity.store import ArmComparison, ArmResult
 from parity.store.plans import sampling_of
 
@@ -38,8 +39,11 @@ def analyse(
     """Compare, with the text check where the checkpoint's tokenizer is at hand."""
     options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model), alpha=alpha)  # type: ignore[arg-type]
     comparison = compare(baseline, candidate, scores or None, options, crossed)
-    findings = tuple(with_logprobs(f, baseline, candidate, scores) for f in comparison.findings)
-    return replace(comparison, findings=findings)
+
+    def shown(finding: Finding) -> Finding:
+        return with_logprobs(finding, baseline, candidate, scores)
+
+    return replace(comparison, findings=each(comparison.findings, shown))
 
 
 class CheckpointTokenizer:

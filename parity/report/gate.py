@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.messages import message
-from parity.records import Kind, Severity, Verdict
+from parity.records import Kind, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
 from parity.store import ArmRow, FindingFilter, Store, fingerprint
 from parity.view import CONTROL
@@ -61,7 +61,7 @@ def judge_comparison(
         for one in comparison.findings
         for mark in (fingerprint(plan, one),)
     )
-    corrupt = any(one.severity is Severity.CORRUPT for one in comparison.findings)
+    corrupt = bool(comparison.corrupt)
     return judge(
         policy,
         found,

@@ -15,7 +15,7 @@ from parity.report.policy import Policy
 from parity.report.texts import Texts
 from parity.store import Store
 from parity.view import of_store
-from parity.view.stored import MOST_FINDINGS
+from parity.view.run import MOST_FINDINGS
 
 
 class ReportOptions(Struct, frozen=True):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from parity.records import RUN, Finding, Severity
+from parity.records import RUN, Finding, Key, Severity
 from parity.records.first_faults import Fault, followed
+from parity.records.many_findings import Placed, heads, in_order
 from parity.store.connection import to_text
 from parity.store.fitting import rule_of
 from parity.store.rows import Rule, TriageState
@@ -26,20 +27,18 @@ def finding_rows(
     number: int,
     arm: int,
     ordinals: Mapping[str, int],
-    named: Iterable[tuple[str, Finding]],
+    findings: Sequence[Finding],
+    name_of: Callable[[Finding], str],
     decided: Decided,
 ) -> Iterable[tuple[Any, ...]]:
-    """Of the run and the arm with these numbers, each finding with its fingerprint, in the order of their places."""
+    """Of the run and the arm with these numbers, each finding by its place; `name_of`: its fingerprint."""
 
-    def place(one: tuple[str, Finding]) -> tuple[int, str, int, int, int]:
-        finding = one[1]
-        position = -1 if finding.position is None else finding.position
-        ordinal = ordinals.get(finding.request, len(ordinals))
-        return ordinal, finding.request, finding.round, finding.sample, position
+    def place(one: Placed) -> tuple[int, Key, int]:
+        return ordinals.get(one.request, len(ordinals)), one.key, -1 if one.position is None else one.position
 
-    ordered = sorted(named, key=place)
-    for (name, finding), after in zip(ordered, followed([_fault(one) for _, one in ordered]), strict=True):
-        gap = finding.evidence.gap
+    ordered = in_order(findings, place)
+    for finding, after in zip(ordered, followed(list(map(_fault, heads(ordered)))), strict=True):
+        name, gap = name_of(finding), finding.evidence.gap
         kind = str(finding.kind)
         rule = rule_of(decided.rules, kind, finding.position, finding.length, finding.evidence)
         unsaid = TriageState.NEW if rule is None else TriageState.KNOWN
@@ -64,6 +63,6 @@ def finding_rows(
         )
 
 
-def _fault(finding: Finding) -> Fault:
+def _fault(finding: Placed) -> Fault:
     alone = finding.request == RUN or finding.severity != Severity.CORRUPT
     return Fault(None if alone else finding.key, finding.kind, finding.position)

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -218,9 +219,7 @@ class Writer(Reader):
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
                 " length, gap, state, evidence, fingerprint, weight, followed, rule)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                finding_rows(
-                    number, arm_id, ordinals, ((fingerprint(plan, one), one) for one in comparison.findings), decided
-                ),
+                finding_rows(number, arm_id, ordinals, comparison.findings, partial(fingerprint, plan), decided),
             )
             conn.execute(
                 "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ? WHERE id = ?",

@@ -23,6 +23,7 @@ from parity.records import (
     rounds_and_samples,
     rounds_of,
 )
+from parity.records.many_findings import Placed, heads, least
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
 from parity.store.plans import sampling_of
@@ -30,16 +31,20 @@ from parity.view.arm import CUT, ArmView, Figures
 from parity.view.evidence import of_comparisons
 from parity.view.figures import figures_of
 from parity.view.finding import FindingView, worst
-from parity.view.run import TEXT, WORST, Output, Run, RunView
+from parity.view.run import MOST_FINDINGS, TEXT, WORST, Output, Run, RunView
 from parity.view.settings import told_apart
 
 
 def of_captures(
-    captures: Sequence[Capture], comparisons: Mapping[str, Comparison] | None = None, model: Path | None = None
+    captures: Sequence[Capture],
+    comparisons: Mapping[str, Comparison] | None = None,
+    model: Path | None = None,
+    *,
+    limit: int | None = MOST_FINDINGS,
 ) -> RunView:
     """The view of captures, the baseline's first; `comparisons` by candidate arm, none where nothing was compared.
 
-    `model`: the checkpoint, to show text.
+    `model`: the checkpoint, to show text. It has at most `limit` findings, the worst first; None: all.
     """
     compared = comparisons or {}
     baseline, *others = captures
@@ -49,17 +54,16 @@ def of_captures(
         _arm(one, compared.get(one.header.arm), configs[one.header.arm], one is baseline or not compared)
         for one in captures
     )
-    findings = tuple(
-        sorted(
-            (
-                _finding(finding, requests, baseline, capture, compared[capture.header.arm])
-                for capture in others
-                if capture.header.arm in compared
-                for finding in _in_order(compared[capture.header.arm], requests)
-            ),
-            key=lambda finding: -finding.weight,
-        )
+    worst_first = sorted(
+        (
+            _finding(finding, requests, baseline, capture, compared[capture.header.arm])
+            for capture in others
+            if capture.header.arm in compared
+            for finding in _worst(compared[capture.header.arm], requests, limit)
+        ),
+        key=lambda finding: -finding.weight,
     )
+    findings = tuple(worst_first[:limit])
     asked = [rounds_and_samples(capture.keys) for capture in captures]
     classes = {arm: one.classes for arm, one in compared.items()}
     return RunView(
@@ -85,7 +89,7 @@ def of_captures(
         ),
         arms=arms,
         findings=findings,
-        total_findings=len(findings),
+        total_findings=sum(len(one.findings) for one in compared.values()),
         chosen=worst(findings),
         asked_for_finding=False,
         requests=requests.rows,
@@ -157,7 +161,7 @@ def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseli
             strict=True,
         )
     )
-    corrupt = Counter(str(one.kind) for one in comparison.corrupt) if comparison is not None else Counter()
+    corrupt = Counter(str(one.kind) for one in heads(comparison.corrupt)) if comparison is not None else Counter()
     return ArmView(
         name=header.arm,
         backend=header.backend,
@@ -191,15 +195,15 @@ def _by_round(one: Tally) -> tuple[int, int, str, str]:
     return one.round, one.n_tokens, one.finish_reason or "", one.cls
 
 
-def _in_order(comparison: Comparison, requests: _Requests) -> list[Finding]:
-    """As they come out of the store: by request, round, sample and position."""
+def _worst(comparison: Comparison, requests: _Requests, limit: int | None) -> Sequence[Finding]:
+    """As they come out of the store: those of equal weight by request, round, sample and position."""
 
-    def place(one: Finding) -> tuple[int, str, int, int, int]:
+    def order(one: Placed) -> tuple[float, int, Key, int]:
         request = requests.get(one.request)
         ordinal = len(requests.rows) if request is None else request.ordinal
-        return ordinal, one.request, one.round, one.sample, -1 if one.position is None else one.position
+        return -one.weight, ordinal, one.key, -1 if one.position is None else one.position
 
-    return sorted(comparison.findings, key=place)
+    return least(comparison.findings, limit, order)
 
 
 def _finding(

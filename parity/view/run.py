@@ -31,6 +31,9 @@ EXAMPLES: Final = 3
 LOOKED_AT: Final = 200
 """Findings that these are chosen from."""
 
+MOST_FINDINGS: Final = 1000
+"""Findings of a view with their streams, where nobody asks for more."""
+
 WORST: Final = 3
 """Outputs shown for each arm."""
 

@@ -27,15 +27,12 @@ from parity.view.evidence import Evidence, acceptance, acceptance_counted, of_co
 from parity.view.figures import figures_of
 from parity.view.find import find_target
 from parity.view.finding import FindingView, worst
-from parity.view.run import TEXT, WORST, Output, Run, RunView, Sibling
+from parity.view.run import MOST_FINDINGS, TEXT, WORST, Output, Run, RunView, Sibling
 from parity.view.settings import told_apart
 
 if TYPE_CHECKING:
     from parity.view.profile import Profiled
     from parity.view.why import Why
-
-MOST_FINDINGS = 1000
-"""Findings of a view with their streams, where nobody asks for more."""
 
 
 def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDINGS) -> RunView:

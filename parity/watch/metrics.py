@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from parity.errors import ParityError
 from parity.messages import message
 from parity.records import Verdict
+from parity.records.many_findings import heads
 from parity.watch.loop import Probe
 
 if TYPE_CHECKING:
@@ -96,6 +97,6 @@ class Metrics:
             return
         for arm, comparison in probe.outcome.comparisons.items():
             self._completions.labels(arm=arm).inc(len(comparison.classes))
-            self._corrupt.labels(arm=arm).set(len({finding.key for finding in comparison.corrupt}))
-            for finding in comparison.findings:
-                self._findings.labels(arm=arm, kind=str(finding.kind), severity=str(finding.severity)).inc()
+            self._corrupt.labels(arm=arm).set(len({one.key for one in heads(comparison.corrupt)}))
+            for one in heads(comparison.findings):
+                self._findings.labels(arm=arm, kind=str(one.kind), severity=str(one.severity)).inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
-from parity.records import RUN, Finding, Key, Kind, Severity, Verdict
+from parity.records import RUN, Finding, Key, Kind, Verdict
+from parity.records.many_findings import Placed, corrupt_of, heads, heaviest_first, joined
 from parity.records.next_steps import NextStep, Step
 
 
@@ -35,10 +36,11 @@ def conclude(
 ) -> Comparison:
     """The verdict from everything found, and why."""
     remarks = _remarks(inputs, references, pairs, judged, found, run)
-    ordered = tuple(sorted((*found.findings, *run.findings), key=_order))
+    ordered = heaviest_first(joined(found.findings, run.findings))
+    corrupt = corrupt_of(ordered)
     baseline, candidate = inputs.arms
-    against = _against(ordered, run.stats, inputs.differences)
-    verdict = decide(ordered, remarks.reasons)
+    against = _against(corrupt, run.stats, inputs.differences)
+    verdict = decide(heads(corrupt), remarks.reasons)
     return Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -107,24 +109,22 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
     )
 
 
-def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Differences) -> tuple[Message, ...]:
+def _against(corrupt: Sequence[Finding], stats: Stats, differences: settings.Differences) -> tuple[Message, ...]:
     """What speaks against the candidate."""
-    corrupt = [
-        finding
-        for finding in findings
-        if finding.severity is Severity.CORRUPT and not (finding.kind is Kind.INPUT_MISMATCH and finding.request == RUN)
-    ]
-    if not corrupt:
+    places = [place for place, one in enumerate(heads(corrupt)) if one.request == RUN]
+    of_run = [corrupt[place] for place in places]
+    of_run = [one for one in of_run if one.kind is not Kind.INPUT_MISMATCH]
+    if not of_run and len(places) == len(corrupt):
         return ()
     found = []
-    counted = _counted(corrupt, stats)
+    counted = _counted(heads(corrupt), stats)
     tests = stats.sampling.failed if stats.sampling else ()
-    of_arm = [finding for finding in corrupt if finding.kind is Kind.NUMERICS]
+    of_arm = [finding for finding in of_run if finding.kind is Kind.NUMERICS]
     if counted is not None:
         found.append(counted)
     elif not (tests or of_arm):
         found += [
-            message("conclude.run_corrupt", "of the run as a whole: {why}", why=one.evidence.why) for one in corrupt
+            message("conclude.run_corrupt", "of the run as a whole: {why}", why=one.evidence.why) for one in of_run
         ]
     if tests:
         found.append(
@@ -146,9 +146,14 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     return (*found, other) if other else tuple(found)
 
 
-def _counted(corrupt: list[Finding], stats: Stats) -> Message | None:
+def _counted(corrupt: Iterable[Placed], stats: Stats) -> Message | None:
     """How many completions are corrupt, and how; None where only the run as a whole is."""
-    keys = {finding.key for finding in corrupt if finding.request != RUN}
+    keys, of_run = set(), set()
+    for one in corrupt:
+        if one.request != RUN:
+            keys.add(one.key)
+        elif one.kind is not Kind.INPUT_MISMATCH:
+            of_run.add(str(one.kind))
     if not keys:
         return None
     return message(
@@ -156,13 +161,13 @@ def _counted(corrupt: list[Finding], stats: Stats) -> Message | None:
         "{corrupt} of {completions} completions are corrupt: {kinds}",
         corrupt=len(keys),
         completions=stats.completions,
-        kinds=_first_kinds(corrupt, stats),
+        kinds=_first_kinds(of_run, stats),
     )
 
 
-def counted_anew(reasons: Iterable[Message], findings: Iterable[Finding], stats: Stats) -> tuple[Message, ...]:
+def counted_anew(reasons: Iterable[Message], corrupt: Iterable[Placed], stats: Stats) -> tuple[Message, ...]:
     """The reasons, with the number of corrupt completions as it is with these findings; not that none is."""
-    counted = _counted([one for one in findings if one.severity is Severity.CORRUPT], stats)
+    counted = _counted(corrupt, stats)
     return tuple(
         counted if counted is not None and one.id == counted.id else one
         for one in reasons
@@ -170,23 +175,10 @@ def counted_anew(reasons: Iterable[Message], findings: Iterable[Finding], stats:
     )
 
 
-def _first_kinds(corrupt: Iterable[Finding], stats: Stats) -> list[str]:
+def _first_kinds(of_run: Set[str], stats: Stats) -> list[str]:
     """The kinds of first faults, the most frequent first, and those of the run."""
-    of_run = {str(one.kind) for one in corrupt if one.request == RUN}
     kinds = dict.fromkeys([*stats.first_faults, *sorted(of_run)])
     return [kind for kind in kinds if kind != Kind.NUMERICS]
-
-
-def _order(finding: Finding) -> tuple[float, str, int, int, int, str]:
-    """The heaviest first; those of equal weight by request and position."""
-    return (
-        -finding.weight,
-        finding.request,
-        finding.round,
-        finding.sample,
-        -1 if finding.position is None else finding.position,
-        str(finding.kind),
-    )
 
 
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:

@@ -20,6 +20,7 @@ from parity.comparator.types import Comparison, CompletionClass
 from parity.messages import message
 from parity.records import Finding, Key, Kind, Severity, Verdict, words
 from parity.records.evidence import JudgedBy, Numbers, TokensEvidence
+from parity.records.many_findings import heads, joined
 from parity.records.next_steps import Step
 
 DECISIVE = ARBITER_TOLERANCE * NOT_NOISE
@@ -68,7 +69,7 @@ def side_of(found: Mapping[Key, Ruling]) -> Side | None:
 
 
 def _against_baseline(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
-    corrupt = {one.key for one in comparison.findings if one.severity is Severity.CORRUPT}
+    corrupt = {one.key for one in heads(comparison.corrupt)}
     if comparison.verdict is Verdict.PASS or not corrupt <= found.keys():
         return comparison
     ruled = comparison.stats.arbiter
@@ -105,9 +106,9 @@ def _against_candidate(comparison: Comparison, found: Mapping[Key, Ruling], arbi
         baseline=comparison.baseline,
         completions=words.completions(len(rejected)),
     )
-    findings = (
-        *(_finding(comparison, ruling, arbiter) for ruling in rejected.values()),
-        *(one for one in comparison.findings if one.key not in rejected),
+    findings = joined(
+        (_finding(comparison, ruling, arbiter) for ruling in rejected.values()),
+        (one for one in comparison.findings if one.key not in rejected),
     )
     return _counted(
         replace(
@@ -177,7 +178,7 @@ def _noisy(comparison: Comparison, found: Mapping[Key, Ruling]) -> dict[Key, Com
 
 def _counted(comparison: Comparison, classes: Mapping[Key, CompletionClass]) -> Comparison:
     """The comparison with these classes, and the numbers that follow from them."""
-    return replace(comparison, classes=classes, stats=recounted(comparison.stats, classes, comparison.findings))
+    return replace(comparison, classes=classes, stats=recounted(comparison.stats, classes, heads(comparison.corrupt)))
 
 
 def _finding(comparison: Comparison, ruling: Ruling, arbiter: str) -> Finding:

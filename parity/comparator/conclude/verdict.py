@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from parity.messages import Message
-from parity.records import RUN, Finding, Kind, Severity, Verdict
+from parity.records import RUN, Kind, Verdict
+from parity.records.many_findings import Placed
 
 
-def decide(findings: Sequence[Finding], inconclusive: Sequence[Message]) -> Verdict:
-    """DIVERGED if anything is corrupt; INCONCLUSIVE if something keeps the run from saying PASS.
+def decide(corrupt: Iterable[Placed], inconclusive: Sequence[Message]) -> Verdict:
+    """corrupt: what is no noise. DIVERGED if anything is; INCONCLUSIVE if something keeps the run from saying PASS.
 
     Arms that were asked different things (an input_mismatch of the whole run) leave nothing to conclude.
     """
-    if any(one.kind is Kind.INPUT_MISMATCH and one.request == RUN for one in findings):
-        return Verdict.INCONCLUSIVE
-    if any(finding.severity is Severity.CORRUPT for finding in findings):
+    found = False
+    for one in corrupt:
+        if one.kind is Kind.INPUT_MISMATCH and one.request == RUN:
+            return Verdict.INCONCLUSIVE
+        found = True
+    if found:
         return Verdict.DIVERGED
     return Verdict.INCONCLUSIVE if inconclusive else Verdict.PASS

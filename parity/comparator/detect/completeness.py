@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.types import Remarks
 from parity.messages import message
-from parity.records import Capture, Completion, Finding, Header, Key, Kind
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, rounds_and_samples
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
+from parity.records.many_findings import Placed
 
 COPIES_BY_CHANCE = 0.001
 """Pairs of equal samples expected by chance in the whole run from which on equal samples are no fault."""
@@ -248,15 +249,16 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     return float(np.minimum(logs, 0.0).sum())
 
 
-def nondeterminism(inputs: Inputs, corrupt: list[Finding]) -> list[Finding]:
+def nondeterminism(inputs: Inputs, corrupt: Iterable[Placed]) -> list[Finding]:
     """Greedy rounds of one request that differ where one of them is not supported.
 
     Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
     a fault that comes and goes.
     """
-    faults: dict[Key, list[Finding]] = defaultdict(list)
-    for one in corrupt:
-        if one.position is not None and one.kind.row.may_come_and_go:
+    several = len(rounds_and_samples(inputs.candidate.keys)[0]) > 1
+    faults: dict[Key, list[Placed]] = defaultdict(list)
+    for one in corrupt if several else ():
+        if one.position is not None and one.kind.row.may_come_and_go and one.key in inputs.candidate.completions:
             faults[one.key].append(one)
     return [
         found
@@ -278,7 +280,7 @@ def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Comp
 
 
 def _came_and_went(
-    arms: tuple[str, str], completion: Completion, same: list[Completion], faults: Mapping[Key, list[Finding]]
+    arms: tuple[str, str], completion: Completion, same: list[Completion], faults: Mapping[Key, list[Placed]]
 ) -> Finding | None:
     """The finding about a faulty completion, where other rounds answer differently at its first fault."""
     mine = faults[completion.key]

@@ -49,12 +49,11 @@ def finding(
     )
 
 
-def input_mismatches(arms: tuple[str, str], pairs: Pairs) -> list[Finding]:
+def input_mismatches(arms: tuple[str, str], pairs: Pairs) -> Iterator[Finding]:
     """Of the pairs that were not asked alike."""
-    return [
-        _input_mismatch(arms, pairs.baseline[row], pairs.candidate[row], pairs.own_differences.get(pairs.keys[row], ()))
-        for row in np.flatnonzero(~pairs.same_prompt).tolist()
-    ]
+    for row in np.flatnonzero(~pairs.same_prompt).tolist():
+        own = pairs.own_differences.get(pairs.keys[row], ())
+        yield _input_mismatch(arms, pairs.baseline[row], pairs.candidate[row], own)
 
 
 def _input_mismatch(arms: tuple[str, str], a: Completion, b: Completion, own: Sequence[str]) -> Finding:

@@ -33,6 +33,7 @@ from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
 from parity.records.kinds import Family
+from parity.records.many_findings import Gathering, joined
 from parity.records.next_steps import NextStep
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ show more noise (`Doubt.limit`): vLLM 0.32 on CPU chose one of 38,260 that its p
 class Judged(Struct, frozen=True):
     """What was found in all pairs."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: Sequence[Finding] = ()
     classes: Mapping[Key, CompletionClass] = field(default_factory=dict)
     gaps: Mapping[Key, TokenGaps] = field(default_factory=dict)
     """Of scored candidate completions that differ from the baseline's."""
@@ -88,7 +89,7 @@ class Judged(Struct, frozen=True):
     def __add__(self, other: Judged) -> Judged:
         """What was found in other pairs as well; `broken` is of all pairs and stays."""
         return Judged(
-            [*self.findings, *other.findings],
+            joined(self.findings, other.findings),
             with_others(self.classes, other.classes),
             overlaid(self.gaps, other.gaps),
             overlaid(self.limited, other.limited),
@@ -129,7 +130,7 @@ class _Seen:
         self._setup = setup
         self._classes = np.full(len(setup.pairs.keys), ORDER.index("identical"), dtype=np.int8)
         self._limited = array("q"), array("q")
-        self._findings: dict[int, list[Finding]] = {}
+        self._findings = Gathering()
         self._suspects: dict[int, Event] = {}
         self._doubtful: dict[int, InDoubt] = {}
         self._contradicted: set[int] = set()
@@ -140,8 +141,8 @@ class _Seen:
         place = row + case.is_identical * len(self._classes)
         cls = class_of(case, tolerance)
         self._classes[row] = ORDER.index(cls)
-        if found := list(findings.findings_of(case, self._setup.arms, tolerance)):
-            self._findings[place] = found
+        for found in findings.findings_of(case, self._setup.arms, tolerance):
+            self._findings.append(place, found)
         if case.unjudged_from is not None and not case.events:
             for column, number in zip(self._limited, (row, case.unjudged_from), strict=True):
                 column.append(number)
@@ -162,7 +163,7 @@ class _Seen:
         rows, unjudged_from = (np.array(one, dtype=np.int64) for one in self._limited)
         order = np.argsort(rows)
         return Judged(
-            findings=[*mismatches, *(one for _, some in sorted(self._findings.items()) for one in some)],
+            findings=joined(mismatches, self._findings.in_order()),
             classes=by_row(pairs.keys, self._classes),
             limited=pairs.numbered(rows[order], unjudged_from[order]),
             suspects=self._by_key(self._suspects),

@@ -71,7 +71,7 @@ def judge_sampled(
     foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
     sides = list(zip(pairs.baseline, pairs.candidate, pairs.identical.tolist(), strict=True))
     alike = pairs.same_prompt.tolist()
-    found = findings.input_mismatches(inputs.arms, pairs)
+    found = list(findings.input_mismatches(inputs.arms, pairs))
     asked_alike = (Pair(*one) for one, same in zip(sides, alike, strict=True) if same)
     events = [(pair.b, event) for pair in asked_alike for event in _events(pair, draws, shown)]
     found += [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from parity.records import RUN, Finding, Severity
+from parity.records import RUN, Severity
 from parity.records.first_faults import FOLLOWS, Fault, followed
+from parity.records.many_findings import Placed
 
 
-def first_faults(findings: Iterable[Finding]) -> Mapping[str, int]:
+def first_faults(findings: Iterable[Placed]) -> Mapping[str, int]:
     """Completions by the kind of their first fault, the most frequent first; a finding about the run counts by itself.
 
     Which one is the first: `parity.records.first_faults`.

@@ -25,7 +25,8 @@ from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, S
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass
-from parity.records import RUN, Completion, Finding, Key, RaggedTokens, Severity, TokenIds
+from parity.records import RUN, Completion, Key, RaggedTokens, Severity, TokenIds
+from parity.records.many_findings import Placed
 
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
@@ -40,17 +41,17 @@ DRIFT_RATIO = 2.0
 """A mean gap counts as drifted from twice the baseline's on, if the test says so as well."""
 
 
-def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Rates:
+def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Placed]) -> Rates:
     """Completions by class, and the rate of corrupt completions by kind with 95 % Wilson intervals."""
-    findings = list(findings)
+    corrupt = [one for one in findings if one.severity is Severity.CORRUPT]
     by_class = counted(classes)
     total = len(classes)
     judged = total - by_class["unjudged"] - by_class["missing"]
     by_kind: dict[str, set[Key]] = {}
-    for finding in findings:
-        if finding.severity is Severity.CORRUPT and finding.request != RUN:
-            by_kind.setdefault(str(finding.kind), set()).add(finding.key)
-    of_run = Counter(str(one.kind) for one in findings if one.severity is Severity.CORRUPT and one.request == RUN)
+    for one in corrupt:
+        if one.request != RUN:
+            by_kind.setdefault(str(one.kind), set()).add(one.key)
+    of_run = Counter(str(one.kind) for one in corrupt if one.request == RUN)
     counts = {kind: len(keys & classes.keys()) or len(keys) for kind, keys in sorted(by_kind.items())}
     return Rates(
         completions=total,
@@ -69,12 +70,12 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
             )
             for kind, count in counts.items()
         },
-        first_faults=first_faults(findings),
+        first_faults=first_faults(corrupt),
         of_run=dict(sorted(of_run.items())),
     )
 
 
-def recounted(stats: Stats, classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Stats:
+def recounted(stats: Stats, classes: Mapping[Key, CompletionClass], findings: Iterable[Placed]) -> Stats:
     """The numbers of a comparison to which findings were added, or whose classes changed. What a run without a fault
     could have missed is said of none that has one."""
     counted = rates(classes, findings)

@@ -32,6 +32,7 @@ from parity.comparator.types import run_finding
 from parity.messages import Message, message
 from parity.records import Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
+from parity.records.many_findings import corrupt_of, heads
 
 FEW_LOOPS = 0.001
 """p-value of the paired loop test below which the run gets a finding of its own."""
@@ -71,7 +72,7 @@ def measure(
     tests, found, ends = (
         tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, (), ())
     )
-    counted = rates.rates(completions.classes, [*completions.findings, *found])
+    counted = rates.rates(completions.classes, (*heads(corrupt_of(completions.findings)), *found))
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(

@@ -29,7 +29,8 @@ from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.messages import Message, message
-from parity.records import Finding, Key, Severity
+from parity.records import Finding, Key
+from parity.records.many_findings import corrupt_of, heads
 from parity.unnamed import kept
 
 OWN_KIND = 0.05
@@ -169,9 +170,8 @@ def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
     baseline is wrong, for another text has other noise."""
     at_fault = (*judged.contradicted, *judged.baseline_ends, *judged.broken.baseline)
     found: dict[Key, int] = dict.fromkeys(at_fault, 0)
-    for finding in findings:
-        if finding.severity is Severity.CORRUPT:
-            found[finding.key] = min(found.get(finding.key, finding.position or 0), finding.position or 0)
+    for one in heads(corrupt_of(findings)):
+        found[one.key] = min(found.get(one.key, one.position or 0), one.position or 0)
     return found
 
 

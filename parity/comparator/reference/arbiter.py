@@ -8,7 +8,9 @@ token. What follows for the verdict, where that is one side throughout, is `conc
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -21,7 +23,8 @@ from parity.comparator.stats import ArbiterStats
 from parity.comparator.streams.pairing import pair_up
 from parity.comparator.types import Comparison
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Json, Key, Scores
+from parity.records import Capture, Completion, Finding, Json, Key, Scores
+from parity.records.many_findings import each
 
 ARBITER_TOLERANCE = 2.0
 """In tolerances of the comparison: two engines stand between an arbiter's logits and an arm's, where a reference of
@@ -150,12 +153,7 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         both=counts["both"],
         neither=counts["neither"],
     )
-    findings = tuple(
-        replace(one, evidence=structs.replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
-        if one.key in found
-        else one
-        for one in comparison.findings
-    )
+    findings = each(comparison.findings, partial(_with_ruling, found=found, arbiter=arbiter))
     numbers = ArbiterStats(
         arm=arbiter,
         tolerance=round(ARBITER_TOLERANCE * tolerance, 4),
@@ -166,3 +164,9 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
     )
     stats = structs.replace(comparison.stats, arbiter=numbers)
     return replace(comparison, findings=findings, stats=stats, reasons=(*comparison.reasons, count))
+
+
+def _with_ruling(one: Finding, *, found: Mapping[Key, Ruling], arbiter: str) -> Finding:
+    if one.key not in found:
+        return one
+    return replace(one, evidence=structs.replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
