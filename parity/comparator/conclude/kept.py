@@ -1,14 +1,13 @@
-"""What a comparison keeps of the gaps it computed: the numbers that are shown, in little memory."""
+"""What a comparison shows of the gaps it computed; made where they are looked at, for a verdict needs none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps, batches
-from parity.comparator.reference.stored import changed
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.stored import Changed
 from parity.records import Capture, Key, TokenIds
 from parity.records.gaps import KeptGaps
 
@@ -19,41 +18,16 @@ def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) 
     Normalising may have cut the EOS token off a stream: its gap is not known. A stream that was replaced by another of
     the same text has none.
     """
-    if not isinstance(gaps, dict):
-        if compared.tokens is given.tokens:  # one column
-            others = set[Key]()
-        else:
-            others = {
-                key
-                for key in gaps
-                if not _begins_with(given.completions[key].token_ids, compared.completions[key].token_ids)
-            }
-        return changed(
-            gaps, lambda key, view: _kept(view, len(given.completions[key].token_ids)), lambda key: key not in others
+    others = set[Key]()
+    if compared.tokens is not given.tokens:  # not one column
+        others.update(
+            key
+            for key in gaps
+            if not _begins_with(given.completions[key].token_ids, compared.completions[key].token_ids)
         )
-    shown = {
-        key: given.completions[key].token_ids
-        for key in gaps
-        if _begins_with(given.completions[key].token_ids, compared.completions[key].token_ids)
-    }
-    if not shown:
-        return {}
-    # All tokens at once: three small arrays for each completion cost more than the rest of a comparison.
-    views = [gaps[key] for key in shown]
-    bounds = np.cumsum([0, *(len(view.gap) for view in views)]).tolist()
-    gap, bounded, best_id = (np.empty(bounds[-1], dtype=kind) for kind in (np.float32, np.bool_, np.int32))
-    for rows in batches([len(view.gap) for view in views]):
-        some, part = views[rows], slice(bounds[rows.start], bounds[rows.stop])
-        with np.errstate(over="ignore"):
-            gap[part] = np.round(np.concatenate([view.gap for view in some]), 4)
-        bounded[part] = np.concatenate([view.bounded for view in some])
-        best_id[part] = ids = np.concatenate([view.best_id for view in some])
-        best_id[part][best_id[part] != ids] = -1  # 32 bits, or no token
-    parts = (slice(begin, end) for begin, end in pairwise(bounds))
-    return {
-        key: _padded(KeptGaps(gap[part], bounded[part], best_id[part]), len(tokens))
-        for (key, tokens), part in zip(shown.items(), parts, strict=True)
-    }
+    return Changed(
+        gaps, lambda key, view: _kept(view, len(given.completions[key].token_ids)), lambda key: key not in others
+    )
 
 
 def _kept(view: TokenGaps, length: int) -> KeptGaps:

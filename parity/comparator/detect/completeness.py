@@ -17,7 +17,7 @@ from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.types import Remarks
 from parity.messages import message
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, rounds_and_samples
+from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, rounds_and_samples
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 from parity.records.many_findings import Placed
 
@@ -255,9 +255,8 @@ def nondeterminism(inputs: Inputs, corrupt: Iterable[Placed]) -> list[Finding]:
     Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
     a fault that comes and goes.
     """
-    several = len(rounds_and_samples(inputs.candidate.keys)[0]) > 1
     faults: dict[Key, list[Placed]] = defaultdict(list)
-    for one in corrupt if several else ():
+    for one in corrupt if _has_rounds(inputs.candidate) else ():
         if one.position is not None and one.kind.row.may_come_and_go and one.key in inputs.candidate.completions:
             faults[one.key].append(one)
     return [
@@ -267,6 +266,14 @@ def nondeterminism(inputs: Inputs, corrupt: Iterable[Placed]) -> list[Finding]:
         if completion.key in faults
         if (found := _came_and_went(inputs.arms, completion, same, faults)) is not None
     ]
+
+
+def _has_rounds(capture: Capture) -> bool:
+    keys = capture.keys
+    if isinstance(keys, Index):
+        return len(rounds_and_samples(keys)[0]) > 1
+    first = keys[0].round if keys else 0
+    return any(key.round != first for key in keys)
 
 
 def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Completion]]:

@@ -164,7 +164,7 @@ class _Streamed(Mapping[K, V]):
         return next(iter(self), None) is not None
 
 
-class _Changed(_Streamed[K, V], Generic[K, V, W]):
+class Changed(_Streamed[K, V], Generic[K, V, W]):
     def __init__(self, base: Mapping[K, W], of: Callable[[K, W], V], kept: Callable[[K], bool]) -> None:
         self._base, self._of, self._kept = base, of, kept
 
@@ -215,4 +215,4 @@ def changed(values: Mapping[K, W], of: Callable[[K, W], V], kept: Callable[[K], 
     """Some of the values, each changed."""
     if isinstance(values, dict):
         return {key: of(key, one) for key, one in values.items() if kept(key)}
-    return _Changed(values, of, kept)
+    return Changed(values, of, kept)
