@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from parity.comparator.detect.crossings import SCORED
 from parity.comparator.detect.events import Event
+from parity.comparator.detect.leak import NAMED, as_well
 from parity.comparator.reference.crossed import Asked, explains, log_won, residual, residual_sizes, set_apart
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut
@@ -157,7 +158,7 @@ def _event(best: _Answer, likely: Sequence[_Answer], candidate: Capture, tries: 
     length = len(candidate.completions[crossing.receiver].token_ids) - start
     evidence = LeakEvidence(
         why=_why(best, length, name),
-        ambiguous=_as_well(others) if others else None,
+        ambiguous=as_well(sorted(others)[:NAMED], len(others)),
         donor_request=crossing.donor.request,
         donor_round=None if known is None else known.round,
         donor_sample=None if known is None else known.sample,
@@ -190,7 +191,3 @@ def _why(best: _Answer, length: int, donor: str) -> Message:
         nats=f"{best.log_won:.0f}",
         scored=best.tokens,
     )
-
-
-def _as_well(others: Iterable[str]) -> Message:
-    return message("row_leak.as_well", "the text of {others} explains them as well", others=sorted(others))

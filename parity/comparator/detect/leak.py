@@ -44,6 +44,9 @@ SHARED_BY = 12
 """A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
 template, a phrase), not a leak."""
 
+NAMED = 8
+"""Requests that a finding names besides the donor, where they say the same."""
+
 FOREIGN_TOO = 4
 """Where the reference rejects one in so many of a span's tokens in the donor's completion as well, it is not the
 donor's text. A text that was taken over has none, a text with garbage in it most."""
@@ -117,6 +120,8 @@ class Leak(Struct, frozen=True):
     chance: float
     """Matches of this span expected by chance in this run."""
     sharing: int
+    others: tuple[str, ...] = ()
+    """Other requests that say the same tokens, of these the first NAMED."""
 
 
 class _Match(NamedTuple):
@@ -221,24 +226,26 @@ class Donors:
         foreign[foreign] = ~_within(start[foreign], end[foreign], start[own], end[own])
 
         @cache
-        def sharing(first: int, last: int) -> int:
+        def sharing(first: int, last: int) -> Places:
             """Other requests that say the same."""
             saying = distinct(owner[(start <= first) & (end >= last)])
-            return int((saying != mine).sum())
+            return np.asarray(saying[saying != mine])
 
         @cache
         def chance(first: int, last: int, donor: str) -> tuple[float, float]:
             return self._chance(query, first, last, donor)
 
-        # The longest match is the most telling; of those as long, not a candidate's own, and one of the same round.
+        # The longest match is the most telling; of those as long, not a candidate's own, one of the same round, and one
+        # at the very same place: a loop says its tokens at many.
         same_round = np.array([self._round(one) == query.key.round for one in stream[foreign].tolist()], dtype=np.bool_)
-        rank = 4 * (end - start)[foreign] + 2 * ~from_candidate[foreign] + same_round
+        in_step = diagonal[foreign] == self._run.bounds_of(stream[foreign])[0]
+        rank = 8 * (end - start)[foreign] + 4 * ~from_candidate[foreign] + 2 * same_round + in_step
         for at in np.flatnonzero(foreign)[np.argsort(-rank, kind="stable")].tolist():
             match = _Match(*(int(column[at]) for column in (stream, diagonal, start, end)))
             if bool(from_candidate[at]) and self._is_wrong_there(match):
                 continue
             shared = sharing(match.start, match.end)
-            if shared <= max(MAX_SHARING, len(self._requests) // SHARED_BY):
+            if len(shared) <= max(MAX_SHARING, len(self._requests) // SHARED_BY):
                 leak = self._leak(match, shared, chance)
                 if leak is not None:
                     return leak
@@ -300,17 +307,20 @@ class Donors:
         return None if key is None else key.round
 
     def _leak(
-        self, match: _Match, sharing: int, chance_of: Callable[[int, int, str], tuple[float, float]]
+        self, match: _Match, sharing: Places, chance_of: Callable[[int, int, str], tuple[float, float]]
     ) -> Leak | None:
-        """The match as a leak; None where chance explains it."""
-        donor = self._requests.name(int(self._owners(np.array([match.stream]))[0]))
+        """The match as a leak; None where chance explains it. `sharing`: the requests that say the same."""
+        owner = int(self._owners(np.array([match.stream]))[0])
+        donor = self._requests.name(owner)
         at = self._position(match)
         probability, most = chance_of(match.start, match.end, donor)
         chance = self._places(at, match.start) * probability
         if chance > most:
             return None
         part = PARTS[int(self._run.column_of(np.array([match.stream]))[0])]
-        return Leak(match.start, match.end - match.start, donor, self._key(match.stream), part, at, chance, sharing)
+        others = tuple(self._requests.name(one) for one in sharing[sharing != owner][:NAMED].tolist())
+        length, key = match.end - match.start, self._key(match.stream)
+        return Leak(match.start, length, donor, key, part, at, chance, len(sharing), others)
 
     def _alike(self, left: str, right: str) -> bool:
         """Do the prompts of two requests share most of what stands three in a row in the shorter one?"""
@@ -371,6 +381,20 @@ class Donors:
         if self._sampled is None:
             self._sampled = self._run.first(_SAMPLE)
         return self._sampled
+
+
+def as_well(others: Sequence[str], count: int) -> Message | None:
+    """That the tokens do not tell the donor from `count` more requests, the first of them `others`."""
+    if not count:
+        return None
+    if count > len(others):
+        return message(
+            "row_leak.as_well_more",
+            "the text of {others} and of {more} more requests explains them as well",
+            others=list(others),
+            more=count - len(others),
+        )
+    return message("row_leak.as_well", "the text of {others} explains them as well", others=list(others))
 
 
 def _within(start: Places, end: Places, starts: Places, ends: Places) -> npt.NDArray[np.bool_]:

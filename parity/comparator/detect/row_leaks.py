@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query
+from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
 from parity.comparator.detect.near_ties import is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
@@ -72,6 +72,7 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
         donor_end=leak.donor_start + leak.length,
         expected_by_chance=leak.chance,
         requests_with_this_span=leak.sharing,
+        ambiguous=as_well(leak.others, leak.sharing - 1),
         leaked_tokens=tuple(tokens[leak.start : leak.start + leak.length].tolist()[:64]),
         agree_again_for=had.agree_again_for if had else None,
         baseline_tokens=had.baseline_tokens if had else None,

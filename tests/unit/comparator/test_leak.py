@@ -10,6 +10,7 @@ from captures import EOS, TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
 from parity.comparator.detect import leak
+from parity.comparator.detect.leak import as_well
 from parity.records import Completion, Finding, Kind
 
 FAULT = 9.0
@@ -138,3 +139,40 @@ def test_texts_that_come_together_at_a_token_little_beyond_the_tolerance(gap: fl
     candidate = capture("cpu/mtp", completion(mine, finish="stop"), *rest)
     found = compare(base, candidate, scores("cpu/mtp", p0=score(mine, {10: 0.1, 11: gap})))
     assert bool(found.corrupt) is corrupt
+
+
+@pytest.mark.parametrize("alike", [1, 2])
+def test_of_donors_that_say_the_same_each_is_named(alike: int) -> None:
+    """Nothing in the tokens tells which of them it was."""
+    rest = others(60)
+    span = rest[6].token_ids[10:30].tolist()
+    for n in range(20, 20 + alike):
+        own = rest[n].token_ids.tolist()
+        rest[n] = replaced(rest[n], [*own[:30], *span, *own[50:]])
+    (found,) = leaks([*TEXT[:20], *span, *TEXT[40:]], range(20, 40), rest)
+    evidence = found.evidence.to_json()
+    assert (found.kind, evidence["donor_request"], evidence["requests_with_this_span"]) == (
+        Kind.ROW_LEAK,
+        "p7",
+        1 + alike,
+    )
+    assert found.evidence.ambiguous is not None
+    assert found.evidence.ambiguous.parameters["others"] == [f"p{n + 1}" for n in range(20, 20 + alike)]
+
+
+def test_more_donors_than_can_be_named_are_counted() -> None:
+    assert as_well((), 0) is None
+    assert str(as_well(("p1", "p2"), 2)) == "the text of p1, p2 explains them as well"
+    assert str(as_well(("p1", "p2"), 3)) == "the text of p1, p2 and of 1 more request explains them as well"
+
+
+@pytest.mark.parametrize("period", [2, 7])
+def test_a_donor_that_loops_is_taken_up_at_the_very_same_place(period: int) -> None:
+    rest = others()
+    loop = [*range(700, 700 + period)] * 40
+    rest[6] = replaced(rest[6], [*rest[6].token_ids[:6].tolist(), *loop][:60])
+    donor = rest[6].token_ids.tolist()
+    (found,) = leaks([*TEXT[:20], *donor[20 : len(TEXT)]], range(20, len(TEXT)), rest)
+    evidence = found.evidence.to_json()
+    assert (found.kind, evidence["donor_request"], evidence["donor_start"]) == (Kind.ROW_LEAK, "p7", 20)
+    assert found.evidence.ambiguous is None
