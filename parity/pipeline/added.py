@@ -12,7 +12,7 @@ from parity.comparator.population.rates import recounted
 from parity.comparator.types import CompletionClass
 from parity.messages import Message
 from parity.records import Finding, Key, Verdict
-from parity.records.many_findings import corrupt_of, heads, heaviest_first, joined
+from parity.records.many_findings import corrupt_of, heads, in_order, joined
 
 
 def with_findings(
@@ -24,7 +24,9 @@ def with_findings(
 ) -> Comparison:
     """The comparison with these findings as well. A completion that has one is corrupt. What to do next stays where the
     verdict does."""
-    every = heaviest_first(joined(comparison.findings, findings)) if findings else comparison.findings
+    every = (
+        in_order(joined(comparison.findings, findings), lambda one: -one.weight) if findings else comparison.findings
+    )
     of_faults = [*heads(corrupt_of(every))] if findings else []
     corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
     classes = with_others(comparison.classes, corrupt)

@@ -221,12 +221,3 @@ def least(findings: Sequence[Finding], count: int | None, order: Order) -> Seque
         return in_order(findings, order)
     known = ((order(one), place) for place, one in enumerate(heads(findings)))
     return tuple(findings[place] for _, place in heapq.nsmallest(count, known))
-
-
-def heaviest_first(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """Those of equal weight by request and position."""
-    return in_order(findings, _by_weight)
-
-
-def _by_weight(one: Placed) -> tuple[float, Key, int, str]:
-    return -one.weight, one.key, -1 if one.position is None else one.position, str(one.kind)

@@ -10,6 +10,7 @@ from parity.comparator.conclude import at_fault, of_the_run, passed, reasons
 from parity.comparator.conclude.kept import keep_gaps
 from parity.comparator.conclude.verdict import decide
 from parity.comparator.detect.found import Found
+from parity.comparator.detect.numbered import Numbered
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
 from parity.comparator.inputs.normalise import Inputs
@@ -21,8 +22,8 @@ from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
-from parity.records import RUN, Finding, Key, Kind, Verdict
-from parity.records.many_findings import Placed, corrupt_of, heads, heaviest_first, joined
+from parity.records import RUN, Capture, Finding, Key, Kind, Verdict
+from parity.records.many_findings import Placed, corrupt_of, heads, in_order, joined
 from parity.records.next_steps import NextStep, Step
 
 
@@ -36,7 +37,7 @@ def conclude(
 ) -> Comparison:
     """The verdict from everything found, and why."""
     remarks = _remarks(inputs, references, pairs, judged, found, run)
-    ordered = heaviest_first(joined(found.findings, run.findings))
+    ordered = _worst_first(joined(found.findings, run.findings), inputs.given)
     corrupt = corrupt_of(ordered)
     baseline, candidate = inputs.arms
     against = _against(corrupt, run.stats, inputs.differences)
@@ -179,6 +180,22 @@ def _first_kinds(of_run: Set[str], stats: Stats) -> list[str]:
     """The kinds of first faults, the most frequent first, and those of the run."""
     kinds = dict.fromkeys([*stats.first_faults, *sorted(of_run)])
     return [kind for kind in kinds if kind != Kind.NUMERICS]
+
+
+def _worst_first(findings: Sequence[Finding], given: tuple[Capture, Capture]) -> Sequence[Finding]:
+    """The heaviest first; those of equal weight by their places, as the store and its views have them: requests as they
+    were asked, not by name."""
+    baseline, candidate = (one.keys for one in given)
+    requests = Numbered(baseline, ())
+    if any(requests.number(one.request) < 0 and one.request != RUN for one in heads(findings)):
+        requests = Numbered(baseline, candidate)
+
+    def order(one: Placed) -> tuple[float, int, Key, int, str]:
+        number = requests.number(one.request)
+        position = -1 if one.position is None else one.position
+        return -one.weight, number if number >= 0 else len(requests), one.key, position, str(one.kind)
+
+    return in_order(findings, order)
 
 
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:

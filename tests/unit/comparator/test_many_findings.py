@@ -31,7 +31,6 @@ from parity.records.many_findings import (
     each,
     gathered,
     heads,
-    heaviest_first,
     in_order,
     joined,
     least,
@@ -129,5 +128,4 @@ def test_as_lists_have_it(places: list[int], held: int, data: st.DataObject) -> 
         by_severity = sorted(order, key=lambda number: severities[number])
         assert numbers(in_order(many, lambda one: str(one.severity))) == by_severity
         assert numbers(least(many, 2, lambda one: str(one.severity))) == by_severity[:2]
-        assert [one.weight for one in heaviest_first(many)] == sorted((one.weight for one in many), reverse=True)
         assert numbers(gathered(one for one in many)) == order

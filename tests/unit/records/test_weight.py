@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from captures import capture, completion, header
+from captures import VOCABULARY, capture, completion, header
 
+from parity.comparator import compare
 from parity.comparator.stats import Stats
 from parity.comparator.types import Comparison, run_finding
 from parity.messages import message
@@ -136,3 +137,20 @@ def test_every_surface_has_the_same_order(tmp_path: Any) -> None:
     assert [(one["kind"], one["request"], one["position"]) for one in said] == expected
     corrupt = {one.kind for one in mixed if one.severity is Severity.CORRUPT}
     assert [one["ruleId"] for one in logged] == [kind for kind, _, _ in expected if kind in corrupt]
+
+
+def test_a_comparison_has_the_order_of_what_is_drawn_of_it() -> None:
+    """Findings of equal weight: p2 before p10, both rounds of a request together."""
+    keys = [(f"p{n}", n_round) for n_round in (0, 1) for n in range(12)]
+    wrong = [5, 6, VOCABULARY + 7, *range(8, 25)]
+    base = [completion(range(5, 25), name, round=number) for name, number in keys]
+    more = completion(wrong, "only here")
+    other = [completion(wrong if key[0] != "p3" else range(5, 25), key[0], round=key[1]) for key in keys]
+    captures = [capture(header("cpu/base"), *base), capture(header("cpu/mtp"), *other, more)]
+    result = compare(*captures)
+    drawn = of_captures(captures, {"cpu/mtp": result})
+    places = [(one.kind, one.request, one.round, one.position) for one in result.findings]
+    assert places == [(one.kind, one.request, one.key.round, one.position) for one in drawn.findings]
+    broken = [key[1:3] for key in places if key[0] is Kind.INVALID_TOKEN]
+    assert broken[:4] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
+    assert [name for name, number in broken if number == 0] == [f"p{n}" for n in range(12) if n != 3]
