@@ -228,15 +228,16 @@ class RunView:
 
     @property
     def examples(self) -> list[FindingView]:
-        """The worst findings of as many kinds as there are, what follows from another one last; where nothing is
-        corrupt, the widest near-tie."""
+        """The worst findings of as many kinds as there are, in the order of all findings; where nothing is corrupt, the
+        widest near-tie."""
         if not self.corrupt:
             return [self.chosen] if self.chosen is not None else []
         places = followed([_fault(one) for one in self.corrupt])
         begins = [one for one, after in zip(self.corrupt, places, strict=True) if after != FOLLOWS]
         first = {finding.kind: finding for finding in reversed(begins)}
-        chosen = [finding for finding in begins if first[finding.kind] is finding]
-        return [*chosen, *(one for one in begins if first[one.kind] is not one)][:EXAMPLES]
+        of_kinds = [finding for finding in begins if first[finding.kind] is finding]
+        chosen = [*of_kinds, *(one for one in begins if first[one.kind] is not one)][:EXAMPLES]
+        return [finding for finding in begins if any(finding is one for one in chosen)]
 
     @property
     def missed(self) -> Mapping[str, float]:

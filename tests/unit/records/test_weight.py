@@ -154,3 +154,16 @@ def test_a_comparison_has_the_order_of_what_is_drawn_of_it() -> None:
     broken = [key[1:3] for key in places if key[0] is Kind.INVALID_TOKEN]
     assert broken[:4] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
     assert [name for name, number in broken if number == 0] == [f"p{n}" for n in range(12) if n != 3]
+
+
+def test_the_examples_have_each_kind_in_the_order_of_all_findings() -> None:
+    captures = [
+        capture(header(arm), *(completion(range(5, 25), f"p{n}") for n in range(4))) for arm in ("cpu/base", "cpu/mtp")
+    ]
+    kinds = [Kind.ROW_LEAK, Kind.ROW_LEAK, Kind.ROW_LEAK, Kind.UNJUSTIFIED]
+    evidence = [leak(16), leak(15), leak(14), gap(1.0)]
+    findings = [finding(*one, request=f"p{n}") for n, one in enumerate(zip(kinds, evidence, strict=True))]
+    result = Comparison("cpu/base", "cpu/mtp", Verdict.DIVERGED, (WHY,), tuple(findings), {}, Stats())
+    drawn = of_captures(captures, {"cpu/mtp": result})
+    assert [one.key.request for one in drawn.findings] == ["p0", "p1", "p2", "p3"]
+    assert [one.key.request for one in drawn.examples] == ["p0", "p1", "p3"]
