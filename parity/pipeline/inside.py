@@ -225,7 +225,7 @@ def _of_a_ring(arm: str, inside: Inside) -> list[Message]:
             [
                 message(
                     "inside.let_go",
-                    "{arm}: {let_go} row-steps that broke an invariant are counted but not kept: there were too many",
+                    "{arm}: counted, but not kept for want of room: {let_go} row-steps that broke an invariant",
                     arm=arm,
                     let_go=sum(one.let_go for one in inside.summaries),
                 )

@@ -1,11 +1,15 @@
-"""The options of `parity run` that ask an arm anew: engines by backend and variant, servers by their URL."""
+"""The options of `parity run` that ask an arm anew: engines by backend and variant, servers by their URL; and those
+that ask for the same sampling."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from parity.records import Json
 from parity.records.engine_settings import asked_of, draft_tokens, speculates
+from parity.records.parameter import Form, Parameter
+from parity.records.sampling import asked
 from parity.run import backend_names
 from parity.view.arm import ArmView
 from parity.view.at_hand import REPLAY, SERVER
@@ -17,8 +21,13 @@ def options_of(arm: ArmView) -> tuple[str, ...] | None:
 
 
 def options_of_all(arms: Sequence[ArmView]) -> tuple[str, ...] | None:
-    """Of all of them in one run, the first one's backend first; None where one is a recording."""
+    """Of all of them in one run, the first one's backend first; None where one is a recording, or where the options do
+    not tell two of them apart."""
     if not all(_can_be_asked(one) for one in arms):
+        return None
+    if len({(one.backend, one.variant if one.backend == SERVER else speculates(one.settings)) for one in arms}) < len(
+        arms
+    ):
         return None
     servers = [one for one in arms if one.backend == SERVER]
     engines = [one for one in arms if one.backend != SERVER]
@@ -29,6 +38,34 @@ def options_of_all(arms: Sequence[ArmView]) -> tuple[str, ...] | None:
         found += ["--backends", ",".join(dict.fromkeys(backends)), "--variants", ",".join(dict.fromkeys(variants))]
     drafts = [draft_tokens(one.settings) or 1 for one in engines if speculates(one.settings)]
     return (*found, *(("-k", str(max(drafts))) if drafts else ()))
+
+
+def sampling_options(sampling: Mapping[str, Json]) -> tuple[str, ...]:
+    """The options that ask for these parameters, as a capture names them; of those at their default none, but for the
+    number of tokens."""
+    return tuple(
+        word
+        for row in asked()
+        if row.compared or row.name == "logprobs"
+        for word in _of_parameter(row, sampling.get(row.name))
+    )
+
+
+def _of_parameter(row: Parameter, value: Json) -> Iterator[str]:
+    if value is None or (row.plain(value) == row.plain(row.default) and row.assumed):
+        return
+    flag = f"--{row.name.replace('_', '-')}"
+    if row.form is Form.FLAG:
+        yield flag if value else f"--no-{flag[2:]}"
+    elif row.form is Form.TOKENS and isinstance(value, Sequence):
+        yield from (flag, ",".join(map(str, value)))
+    elif row.form is Form.TEXTS and isinstance(value, Sequence):
+        yield from (word for text in value for word in (flag, str(text)))
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from (flag, f"{name}={one if isinstance(one, str) else json.dumps(one)}")
+    else:
+        yield from (flag, str(value))
 
 
 def _can_be_asked(arm: ArmView) -> bool:

@@ -15,13 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.capture.shards import is_there
-from parity.messages import Message, message
+from parity.messages import Message, joined, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import speculates
 from parity.records.next_steps import NextStep, Step
 from parity.records.sampling import beyond_reference
 from parity.view.arm import ArmView
-from parity.view.asking import options_of, options_of_all
+from parity.view.asking import options_of, options_of_all, sampling_options
 from parity.view.at_hand import REPLAY, Here
 from parity.view.run import RunView
 
@@ -231,7 +231,8 @@ def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.view.run.sampling.get("logprobs"):
         return None  # asked for already, and there are none
     what = message("next.logprobs", "capture again, each arm with its own {number} best tokens", number=LOGPROBS)
-    return _made(step, arm, what, here.on_plan("--logprobs", str(LOGPROBS)))
+    options = ("--logprobs", str(LOGPROBS))
+    return _made(step, arm, what, here.on_plan(*options)) or _anew(here, step, arm, what, options)
 
 
 def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -249,7 +250,32 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
 
 
 def _again(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
-    return _made(step, arm, message("next.again", "run the same plan once more"), here.on_plan())
+    what = message("next.again", "run the same plan once more")
+    asked = message("next.ask_again", "ask both the same again")
+    return _made(step, arm, what, here.on_plan()) or _anew(here, step, arm, asked)
+
+
+def _anew(
+    here: Here,
+    step: NextStep,
+    arm: ArmView,
+    what: Message,
+    options: Sequence[str] = (),
+    asked: Mapping[str, Json] | None = None,
+) -> NextCommand | None:
+    """Of two captures, both engines or servers asked again what the baseline was: exactly that, or with other sampling
+    parameters or rounds (`asked`), which takes all of them as options."""
+    baseline, run = here.view.baseline, here.view.run
+    asking = options_of_all([baseline, arm])
+    if here.directory is not None or asking is None or not baseline.capture or not is_there(Path(baseline.capture)):
+        return None
+    if asked:
+        values = {**run.sampling, "rounds": run.rounds, **asked}
+        rounds = ("--rounds", str(values["rounds"])) if values["rounds"] != 1 else ()
+        options = (*sampling_options(values), *rounds)
+    model, remark = here.model()
+    prompts = ("--prompts", str(Path(baseline.capture).absolute()))
+    return _made(step, arm, what, ("run", *prompts, *asking, *options, *model), remark)
 
 
 def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -257,20 +283,15 @@ def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         what = message("next.greedy", "run it greedily: it decides all but how tokens are drawn")
         words = here.as_asked("--temperature", "0", "--n", "1", without=("--temperature", "--n", *_OF_DRAWS))
         return _made(step, arm, what, words)
-    baseline = here.view.baseline
-    asking = options_of_all([baseline, arm])
-    if asking is None or not baseline.capture or not is_there(Path(baseline.capture)):
-        return None
     what = message("next.own_seeds", "ask both the same again, each request with a seed of its own")
-    model, remark = here.model()
-    prompts = ("--prompts", str(Path(baseline.capture).absolute()))
-    return _made(step, arm, what, ("run", *prompts, *asking, *model), remark)
+    return _anew(here, step, arm, what)
 
 
 def _rounds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     rounds = (step.number or 4) * here.view.run.rounds
     what = message("next.rounds", "run {rounds} rounds of it", rounds=rounds)
-    return _made(step, arm, what, here.on_plan("--rounds", str(rounds)))
+    words = here.on_plan("--rounds", str(rounds))
+    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"rounds": rounds})
 
 
 def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -279,7 +300,8 @@ def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return None
     longer = (step.number or 4) * limit
     what = message("next.longer", "run it with up to {tokens} output tokens for each request", tokens=longer)
-    return _made(step, arm, what, here.as_asked("--max-tokens", str(longer), without=("--max-tokens",)))
+    words = here.as_asked("--max-tokens", str(longer), without=("--max-tokens",))
+    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"max_tokens": longer})
 
 
 def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -294,17 +316,27 @@ def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     flags = [f"--{name.replace('_', '-')}" for name in step.names]
     asked = here.as_asked()
     words = here.as_asked(without=flags)
+    what = message("next.unshaped", "run it without {flags}, which scores do not show", flags=flags)
+    sampling = here.view.run.sampling
+    if asked is None and all(sampling_options({name: sampling.get(name)}) for name in step.names):
+        return _anew(here, step, arm, what, asked=dict.fromkeys(step.names))
     if words is None or asked == words:  # the prompts or the configuration ask for it
         return None
-    what = message("next.unshaped", "run it without {flags}, which scores do not show", flags=flags)
     return _made(step, arm, what, words)
 
 
 def _tokenizer(here: Here, step: NextStep, arm: ArmView) -> NextCommand:
-    what = message(
-        "next.tokenizer", "add --model DIRECTORY, the checkpoint: its tokenizer says which tokens were forbidden"
-    )
-    return NextCommand(step, (arm.name,), what)
+    sides = (here.view.baseline.capture, arm.capture)
+    if here.directory is not None or not all(one and is_there(Path(one)) for one in sides):
+        what = message(
+            "next.tokenizer", "add --model DIRECTORY, the checkpoint: its tokenizer says what the tokens are"
+        )
+        return NextCommand(step, (arm.name,), what)
+    what = message("next.with_tokenizer", "compare them again with the tokenizer of the checkpoint")
+    model, remark = here.model()
+    scores = message("next.scores_too", "and with --scores, where they stand in files of their own")
+    words = ("compare", *(str(Path(one).absolute()) for one in sides if one), *model)
+    return NextCommand(step, (arm.name,), what, words, scores if remark is None else joined([remark, scores], "; "))
 
 
 _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand | None]]] = {
@@ -355,6 +387,18 @@ def _words(step: NextStep, arm: ArmView) -> Message:
             "next.words.calibrate",
             "the distributions are too flat for greedy tokens to tell: capture the arms again with a checkpoint that "
             "was trained (--model)",
+        )
+    if step.step is Step.LONGER:
+        return message(
+            "next.words.longer",
+            "capture the arms again with {times} times as many output tokens, all in one `parity run`",
+            times=step.number or 4,
+        )
+    if step.step is Step.ROUNDS:
+        return message(
+            "next.words.rounds",
+            "capture the arms again with {times} times as many rounds, all in one `parity run`",
+            times=step.number or 4,
         )
     if step.step in (Step.SCORE, Step.SCORE_TOP, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS):
         return message(

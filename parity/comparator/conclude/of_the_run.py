@@ -321,10 +321,14 @@ def _one_engine() -> Remarks:
 def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:
     odd = message(
         "conclude.odd_rows",
-        "{count} completions ({named}) lie farther off their scores than chance explains: their logits are {times:.1f} "
-        "times as noisy as usual or more, which for their length {own} of the baseline's are (p = {p_value:.1g}); a "
-        "fault of these rows leaves that, and so does a harmless cause that met only them, such as another kernel for "
-        "a small batch: more rounds say whether it comes again, and to whom",
+        "{count} completion ({named}) lies farther off its scores than chance explains: its logits are {times:.1f} "
+        "times as noisy as usual or more (the baseline's completions that are, for their length: {own}; p = "
+        "{p_value:.1g}); a fault of this row leaves that, and so does a harmless cause that met only it, such as "
+        "another kernel for a small batch: more rounds say whether it comes again, and to whom",
+        plural="{count} completions ({named}) lie farther off their scores than chance explains: their logits are "
+        "{times:.1f} times as noisy as usual or more (the baseline's completions that are, for their length: {own}; "
+        "p = {p_value:.1g}); a fault of these rows leaves that, and so does a harmless cause that met only them, such "
+        "as another kernel for a small batch: more rounds say whether it comes again, and to whom",
         count=found.completions,
         named=list(found.named),
         times=found.times,

@@ -27,9 +27,10 @@ from parity.comparator.inputs.numbers import (
     no_logprobs,
 )
 from parity.comparator.inputs.servers import by_others, served
-from parity.comparator.types import Remarks, note
+from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, joined, message
 from parity.records import Capture, Completion, Lazy, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
+from parity.records.next_steps import Step
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -462,10 +463,10 @@ def natural_scores(
         kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size) or kind
     if kind is None:
         return merged, remarks
-    reason = message(
+    said = message(
         "inputs.scores_are",
         "the scores are {what}: none was used; {remedy}, and compare again",
         what=kind.name,
         remedy=kind.remedy,
     )
-    return {}, Remarks(reasons=(reason,))
+    return {}, reason(said, Step.SCORE, Step.REFERENCE)

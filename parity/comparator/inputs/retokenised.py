@@ -21,9 +21,10 @@ from parity.comparator.inputs.finish_reasons import FEW
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
 from parity.comparator.inputs.text_habits import LIKE_IT
-from parity.comparator.types import Remarks
-from parity.messages import Message, message
+from parity.comparator.types import Remarks, reason
+from parity.messages import message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records.next_steps import NextStep, Step
 
 Detokenize = Callable[[Sequence[int]], str]
 
@@ -109,9 +110,9 @@ def on_the_same_tokens(
     target = target.but(changed)
     without = {key: replace(source.completions[key], logprobs=None) for key in unread}
     source = source.but(without)
-    reasons: tuple[Message, ...] = ()
+    remarks = Remarks()
     if left:
-        reasons = (
+        remarks = reason(
             message(
                 "inputs.text_needs_tokenizer",
                 "{arm}: {count} texts differ, and without the tokenizer nobody can say at which token: name the "
@@ -119,9 +120,10 @@ def on_the_same_tokens(
                 arm=target.header.arm,
                 count=left,
             ),
+            Step.TOKENIZER,
         )
     pair = (source, target) if sides[1] else (target, source)
-    return Aligned(*pair, made, Remarks(reasons=reasons))
+    return Aligned(*pair, made, remarks)
 
 
 def _is_silent(arm: Capture) -> bool:
@@ -145,7 +147,7 @@ def _silence(arm: Capture) -> Remarks:
         arm=arm.header.arm,
         count=len(arm.completions),
     )
-    return Remarks(reasons=(why,))
+    return reason(why, NextStep(Step.LONGER, why.id, number=4))
 
 
 def _with_texts(arm: Capture, detokenize: Detokenize | None) -> Capture:

@@ -66,4 +66,4 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
 
 
 def _said(wrong: Wrong) -> Remarks:
-    return reason(wrong.why, Step.SWAP, Step.REFERENCE) if wrong.against_baseline else reason(wrong.why)
+    return reason(wrong.why, Step.SWAP if wrong.against_baseline else Step.SCORE, Step.REFERENCE)

@@ -131,7 +131,7 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
             total, new = sum(len(one.ids) for one in self.groups), sum(one.new for one in self.groups)
             parts.append(message("tui.grouped", "groups of {total:,} findings, {new:,} new", total=total, new=new))
         if self.beyond:
-            parts.append(message("tui.beyond", "({beyond:,} more were not looked at)", beyond=self.beyond))
+            parts.append(message("tui.beyond", "(not looked at: {beyond:,} more)", beyond=self.beyond))
         self.set_text("#status", render(joined(parts, " ")), layout=False)
 
     def on_virtual_table_moved(self) -> None:

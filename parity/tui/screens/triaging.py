@@ -129,7 +129,7 @@ class TriageScreen(ParityScreen):
                 )
             if not whole:
                 return message(
-                    "tui.stopped", "stopped: {done:,} of {total:,} were changed; u undoes it", done=done, total=total
+                    "tui.stopped", "stopped: changed {done:,} of {total:,}; u undoes it", done=done, total=total
                 )
             if rule is None:
                 return _changed(len(ids), changes)
@@ -210,7 +210,7 @@ class TriageScreen(ParityScreen):
             if stopped:
                 return message(
                     "tui.stopped_again",
-                    "stopped: {done:,} of {total:,} are changed; the same key goes on",
+                    "stopped: changed {done:,} of {total:,}; the same key goes on",
                     done=len(changes),
                     total=step.findings,
                 )

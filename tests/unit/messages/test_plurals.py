@@ -85,3 +85,23 @@ def test_a_report_claims_of_one_completion_in_the_singular(family: Family) -> No
     said = str(replace(CLAIMS[family], parameters={"count": 1, "completions": 64}))
     assert not re.search(r"\b(they|their|them)\b", said)
     assert not re.match(r"1 of 64 completions (end|break|answer|hold|part|are) ", said)
+
+
+SINGULAR = (
+    "agrees allows begins belongs breaks compares completes counts differs diverges does ends exists explains fails "
+    "fills finds gives has holds is knows lacks leaves lists makes names needs passes refuses reports says sees serves "
+    "sets speculates stands supports takes was writes as its this Conditions invariants"
+)
+"""Words that end in s and follow a field as its verb, are no noun, or of which there is never one."""
+
+
+def test_every_noun_that_follows_a_number_is_known() -> None:
+    """A plural that is not among NOUNS would stay one beside a 1."""
+    field = r"(?<!\{)\{(\w+)(?:![rsa])?(?::[^{}]*)?\}"
+    after = re.compile(rf"{field} (?:(?:{'|'.join(ADJECTIVES)}) )*([a-zA-Z-]*[^su'\W]s)\b(?!')")
+    strays: dict[str, set[str]] = {}
+    for id_, one in everything([]).items():
+        for name, noun in after.findall(one.english) if one.plural is None else ():
+            if noun not in NOUNS and noun not in SINGULAR.split():
+                strays.setdefault(noun, set()).add(f"{id_}: {name}")
+    assert not strays

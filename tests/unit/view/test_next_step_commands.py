@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from captures import TEXT, capture, completion, header, score, scores, written
 
@@ -259,3 +260,106 @@ def test_a_capture_that_is_damaged_since_does_not_matter(tmp_path: Path) -> None
         Path(side.source).write_bytes(b"\x00{")
     (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
     assert one.text
+
+
+def offered_for(tmp_path: Path, step: NextStep, base: Capture, other: Capture) -> NextCommand:
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate((base, other))]
+    result = replace(compare(*sides), verdict=Verdict.INCONCLUSIVE, next_steps=(step,))
+    (one,) = next_commands(of_captures(sides, {other.header.arm: result}))
+    return one
+
+
+ASKED = {"temperature": 0.7, "top_k": 20, "max_tokens": 60, "logit_bias": {"7": -2.5}, "stop": ["a b", "it's"]}
+SPECULATES = {"speculative_config": {"num_speculative_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("step", "changed"),
+    [
+        (NextStep(Step.LONGER, "x", 4), {"max_tokens": 240}),
+        (NextStep(Step.ROUNDS, "x", 5), {"rounds": 5}),
+        (NextStep(Step.UNSHAPED, "x", names=("logit_bias",)), {"logit_bias": ()}),
+    ],
+)
+def test_engines_of_two_files_are_asked_for_more_of_the_same(
+    step: NextStep, changed: dict[str, Any], tmp_path: Path
+) -> None:
+    """All that the captures were asked stands in the command: one option of sampling takes the place of them all."""
+    base, other = arms(**ASKED)
+    other = replace(other, header=replace(other.header, engine=SPECULATES))
+    options = parsed(offered_for(tmp_path, step, base, other).text)
+    assert options["prompts"] == tmp_path / "0.jsonl"
+    assert (options["backends"], options["variants"], options["num_speculative_tokens"]) == (
+        ("cpu",),
+        ("base", "mtp"),
+        3,
+    )
+    expected = {
+        "temperature": 0.7,
+        "top_k": 20,
+        "max_tokens": 60,
+        "logit_bias": ((7, -2.5),),
+        "stop": ("a b", "it's"),
+        "rounds": 1,
+        **changed,
+    }
+    assert {name: options[name] for name in expected} == expected
+
+
+def test_engines_of_two_files_are_asked_again_with_their_logprobs(tmp_path: Path) -> None:
+    base, other = arms(**ASKED)
+    other = replace(other, header=replace(other.header, engine=SPECULATES))
+    again = offered_for(tmp_path, NextStep(Step.AGAIN, "x"), base, other)
+    words = shlex.split(again.text)
+    assert words[:8] == [
+        "parity",
+        "run",
+        "--prompts",
+        str(tmp_path / "0.jsonl"),
+        "--backends",
+        "cpu",
+        "--variants",
+        "base,mtp",
+    ]
+    listed = offered_for(tmp_path, NextStep(Step.LOGPROBS, "x"), base, other)
+    assert [one for one in shlex.split(listed.text) if one not in words] == ["--logprobs", "5"]
+
+
+def test_arms_that_no_option_tells_apart_are_told_in_words(tmp_path: Path) -> None:
+    """Both are cpu/base but for settings that no option of a command names: one arm compares with nothing."""
+    base, other = arms()
+    other = replace(other, header=replace(other.header, arm="cpu/small-batch", engine=base.header.engine))
+    one = offered_for(tmp_path, NextStep(Step.LONGER, "x", 4), base, other)
+    assert (one.text, str(one.what)) == (
+        "",
+        "capture the arms again with 4 times as many output tokens, all in one `parity run`",
+    )
+    one = offered_for(tmp_path, NextStep(Step.ROUNDS, "x", 5), base, other)
+    assert str(one.what) == "capture the arms again with 5 times as many rounds, all in one `parity run`"
+
+
+def test_a_tokenizer_is_named_in_the_command(tmp_path: Path) -> None:
+    one = offered_for(tmp_path, NextStep(Step.TOKENIZER, "x"), *arms())
+    options = parsed(one.text)
+    assert (options["baseline"], options["candidate"]) == (tmp_path / "0.jsonl", tmp_path / "1.jsonl")
+    assert options["model"].name == MODEL
+
+
+@pytest.mark.parametrize("wrong", ["probabilities", "shifted"])
+def test_where_the_scores_are_wrong_an_engine_scores_anew(wrong: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    streams = [rng.integers(100, 900, 40).tolist() for _ in range(8)]
+    base, other = (
+        capture(arm, *(completion(one, f"p{n}") for n, one in enumerate(streams)), model=MODEL)
+        for arm in ("cpu/base", "cpu/mtp")
+    )
+    known = {}
+    for arm in ("cpu/base", "cpu/mtp"):
+        for key, top in scores(arm, **{f"p{n}": score(one) for n, one in enumerate(streams)}).items():
+            values = np.exp(top.values) if wrong == "probabilities" else np.roll(top.values, 1, axis=0)
+            ids = top.ids if wrong == "probabilities" else np.roll(top.ids, 1, axis=0)
+            known[key] = TopLogprobs(ids, values)
+    result, (one, *_) = decided_by(tmp_path, base, other, known)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert one.step.step is Step.REFERENCE
+    assert parsed(one.text)["backends"] == ("transformers",)
