@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import structs
 
-from parity.messages import Message, verbatim
+from parity.messages import Message, message, verbatim
 
 Json = Any
 
@@ -63,6 +63,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     arbiter: Mapping[str, Json] | None = None
     other: Mapping[str, Json] = msgspec.field(default_factory=dict)
     """Keys that this version does not know, and values that are not of their key's type: kept as they are."""
+
+    @property
+    def said(self) -> Message:
+        """The sentence for people: why, and what the tokens leave open of it."""
+        if self.ambiguous is None:
+            return self.why
+        return message("evidence.ambiguous", "{why}; {left_open}", why=self.why, left_open=self.ambiguous)
 
     @property
     def gap(self) -> float | None:

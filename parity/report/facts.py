@@ -226,7 +226,7 @@ def located(finding: FindingView) -> Message:
         arm=Code(finding.arm),
         request=Code(str(finding.key)),
         position=finding.position,
-        why=finding.evidence.why,
+        why=finding.why,
     )
 
 

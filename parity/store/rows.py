@@ -197,7 +197,7 @@ class FindingRow(Struct, frozen=True):
 
     @property
     def why(self) -> Message:
-        return self.facts.why
+        return self.facts.said
 
     def to_json(self) -> dict[str, Json]:
         """What was found and where, as exports have it."""

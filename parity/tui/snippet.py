@@ -36,7 +36,7 @@ def snippet(row: FindingRow, decoder: Decoder | None) -> str:
             return f"{before} → {after}"
         if before or after:
             return f"- {before}" if before else f"+ {after}"
-    return plain(render(facts.why))
+    return plain(render(facts.said))
 
 
 def _text(tokens: Sequence[int] | None, decoder: Decoder) -> str:

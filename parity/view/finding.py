@@ -57,7 +57,7 @@ class FindingView:
 
     @property
     def why(self) -> Message:
-        return self.evidence.why
+        return self.evidence.said
 
     @property
     def first_divergence(self) -> int | None:

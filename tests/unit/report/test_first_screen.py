@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from parity.comparator import compare
 from parity.messages import Message
 from parity.records.control import DRAFTER_WRONG
 from parity.report.facts import controls
+from parity.report.finding_lines import finding_lines
 from parity.report.first_screen import points
 from parity.report.format import Wanted
 from parity.report.formats.md import FORMAT, bug_reports
@@ -259,3 +261,21 @@ def test_what_corrupt_requests_have_in_common_is_named_where_it_is_no_chance() -
     blocks = {0: 13, 1: 29, 12: 8, 14: 16}
     assert ["the start of a block of 16 tokens" in line for line in named(blocks, of)] == [True]
     assert named({0: 13, 1: 29, 12: 8, 14: 17}, of) == []
+
+
+def test_what_the_tokens_leave_open_is_said_wherever_a_finding_is() -> None:
+    left_open = "the text of p9 explains them as well"
+    leak = {
+        "donor_request": "p5", "donor_part": "prompt", "donor_start": 0, "donor_end": 16, "expected_by_chance": 1e-9,
+        "requests_with_this_span": 2, "gap": 7.5,
+    }  # fmt: skip
+    evidence = {**leak, "why": "16 tokens are those of p5", "ambiguous": left_open}
+    found = finding_case(kind="row_leak", evidence=evidence)
+    view = make_case(findings=[found], chosen=found)
+    assert str(found.why) == f"16 tokens are those of p5; {left_open}"
+    surfaces = ("annotations", "github", "html", "junit", "md", "sarif")
+    for name in surfaces:
+        module = import_module(f"parity.report.formats.{name}")
+        (document, *_) = module.FORMAT.write(view, Wanted(Texts()))
+        assert left_open in document.text, name
+    assert left_open in "\n".join(finding_lines(1, found, BASE, view.text, 100))
