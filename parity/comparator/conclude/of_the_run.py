@@ -104,9 +104,11 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             message(
                 "conclude.doubtful_noise",
                 "{what}; so little is taken for rounding (the baseline's own tokens lie up to {largest:.3f} nats below "
-                "the best)",
+                "the best; beyond the tolerance: {own} of {tokens})",
                 what=what,
                 largest=floor.largest,
+                own=round(floor.share_beyond(tolerance) * floor.tokens),
+                tokens=floor.tokens,
             )
         )
     return reason(

@@ -162,6 +162,7 @@ class _Seen:
         self._classes[~pairs.same_prompt] = ORDER.index("corrupt")
         rows, unjudged_from = (np.array(one, dtype=np.int64) for one in self._limited)
         order = np.argsort(rows)
+        recorded = self._setup.inputs.candidate.has_logprobs
         return Judged(
             findings=joined(mismatches, self._findings.in_order()),
             classes=by_row(pairs.keys, self._classes),
@@ -171,7 +172,7 @@ class _Seen:
             contradicted=list(map(self._key, sorted(self._contradicted))),
             baseline_ends=self._by_key(self._baseline_ends),
             notes=[] if self._setup.scores_show_lists else [_OTHER_LISTS],
-            excused=max(self._setup.tolerance, self._setup.doubt.lone),
+            excused=max(self._setup.tolerance, self._setup.doubt.excused(own_logprobs=recorded)),
         )
 
     def _key(self, place: int) -> Key:

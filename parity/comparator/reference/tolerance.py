@@ -68,6 +68,8 @@ class Doubt(Struct, frozen=True):
     """As `limit`, where the engine itself saw the token as likelier than the reference does."""
     far: float = 0.0
     """As `believed`, for one token alone."""
+    passed: float = 0.0
+    """As `far`, no farther than a run with such a token can still pass."""
 
     def covers(self, gaps: FloatArray, length: int, residuals: FloatArray | None = None) -> bool:
         """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?
@@ -84,6 +86,11 @@ class Doubt(Struct, frozen=True):
     def _covers(self, gaps: FloatArray, length: int, *, moved: bool, widely: bool) -> bool:
         limit = max(self.lone, self.believed if moved else 0.0, self.far if widely and len(gaps) == 1 else 0.0)
         return float(gaps.max()) <= limit and int((gaps > self.free).sum()) <= self._most(length)
+
+    def excused(self, *, own_logprobs: bool) -> float:
+        """Nats below the best up to which a token may lie in a run that passes; `own_logprobs`: the engine recorded its
+        own, which can say that its logits moved."""
+        return max(self.lone, self.passed if own_logprobs else 0.0)
 
     @staticmethod
     def silent_rows(tokens: int) -> int:
@@ -152,7 +159,9 @@ def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, sco
     if floor.largest > DOUBT * DEFAULT_TOLERANCE - 1e-3:  # the baseline itself goes beyond that
         limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
     free = 2 * step if floor.largest >= step else 0.0
-    return Doubt(limit, floor.share_beyond(tolerance), free, DOUBT * tolerance, FAR_DOUBT * tolerance)
+    believed, far = DOUBT * tolerance, FAR_DOUBT * tolerance
+    passed = max(believed, min(far, noise_shown(floor, tolerance)))
+    return Doubt(limit, floor.share_beyond(tolerance), free, believed, far, passed)
 
 
 def noise_shown(floor: Floor, tolerance: float) -> float:

@@ -252,6 +252,9 @@ def test_a_lone_token_that_the_engine_itself_believed_in(
     candidate = completion(LONE, logprobs=TopLogprobs(np.array(LONE)[:, None], said))
     result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", candidate), known)
     assert result.verdict is verdict
+    if verdict is Verdict.PASS:  # which does not say that it would have seen such a token
+        assert [one.size >= gap for one in result.stats.missed] == [True]
+        assert "beyond the tolerance: 0 of 60)" in " ".join(texts(result.notes))
 
 
 def test_an_end_that_is_supported_does_not_weigh_beside_a_lone_token_before_it() -> None:
