@@ -150,6 +150,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Nats per token by which the arms' mean log-likelihood may differ."""
     failed: tuple[str, ...] = ()
     """Tests in which the arms differ."""
+    of_either: tuple[str, ...] = ()
+    """Those of them of which nothing says which arm is not as asked."""
     odd_places: tuple[str, ...] = ()
     """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
     draws_seen: DrawsSeen | None = None

@@ -91,6 +91,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         remarks
         + Remarks(notes=tuple(judged.notes))
         + of_the_run.noise(stats.noise_floor or None)
+        + of_the_run.looping(stats.loops or None, run.findings)
         + of_the_run.drifted(stats.drift or None, stats.numerics or None)
         + of_the_run.numerics(stats.numerics or None, run.findings, run.untested, stats.differences)
         + of_the_run.changed(stats.over_rounds or {})
@@ -119,7 +120,8 @@ def _against(corrupt: Sequence[Finding], stats: Stats, differences: settings.Dif
         return ()
     found = []
     counted = _counted(heads(corrupt), stats)
-    tests = stats.sampling.failed if stats.sampling else ()
+    drawn = stats.sampling or None
+    tests = () if drawn is None else tuple(name for name in drawn.failed if name not in drawn.of_either)
     of_arm = [finding for finding in of_run if finding.kind is Kind.NUMERICS]
     if counted is not None:
         found.append(counted)

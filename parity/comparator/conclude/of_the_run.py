@@ -12,11 +12,13 @@ from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.numerics import ROUNDING, beyond_any_kernels
 from parity.comparator.population.rounds import MEASURES
+from parity.comparator.population.whose import FEW_LOOPS
 from parity.comparator.reference.floor import Floor
 from parity.comparator.reference.tolerance import noise_shown
 from parity.comparator.stats import (
     DraftsOff,
     Drift,
+    Loops,
     NoiseFloor,
     NoisyPart,
     Numerics,
@@ -27,7 +29,7 @@ from parity.comparator.stats import (
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import DEFAULT_TOLERANCE, Finding, Header, Kind, Severity, words
+from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Header, Kind, Severity, words
 from parity.records.next_steps import NextStep, Step
 
 
@@ -153,6 +155,8 @@ def random_sampling(
             "the cut-off lies",
         )
         return reason(said, NextStep(Step.SCORE_TOP, said.id, MOST_LISTED), Step.REFERENCE)
+    if tests.of_either:
+        found += _of_either(tests)
     if tests.noise_shared_by:
         shared = message(
             "conclude.noise_shared",
@@ -191,6 +195,18 @@ def random_sampling(
     return found
 
 
+def _of_either(tests: SamplingStats) -> Remarks:
+    said = message(
+        "conclude.of_either",
+        "the samples of the arms differ as a whole ({tests}; p = {p_value:.2g}), and nothing says which of them is not "
+        "as asked",
+        tests=[name.replace("_", " ") for name in tests.of_either],
+        p_value=min(tests.adjusted[name] for name in tests.of_either),
+    )
+    scored = () if tests.scored else (Step.SCORE,)
+    return reason(said, *scored, Step.REFERENCE, Step.SWAP)
+
+
 def _baseline_drafts(off: DraftsOff) -> Remarks:
     how = (
         message(
@@ -218,6 +234,22 @@ def _baseline_drafts(off: DraftsOff) -> Remarks:
         p_value=off.p_value,
     )
     return reason(said, Step.SWAP, Step.REFERENCE)
+
+
+def looping(found: Loops | None, findings: Sequence[Finding]) -> Remarks:
+    """Greedy completions that end in loops in one arm, where nothing says whether it or the other one is off."""
+    named = any(one.kind is Kind.REPETITION and one.request == RUN for one in findings)
+    if found is None or named or found.p_candidate_loops_more >= FEW_LOOPS:
+        return Remarks()
+    said = message(
+        "conclude.loops_of_either",
+        "{count} completions end in a loop in the candidate only, {other} in the baseline only (p = {p_value:.2g}), "
+        "and nothing says which arm is off",
+        count=found.only_candidate,
+        other=found.only_baseline,
+        p_value=found.p_candidate_loops_more,
+    )
+    return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
 
 
 def _apart(shared: Message, arms: Collection[str], baseline: Header, candidate: Header) -> NextStep:

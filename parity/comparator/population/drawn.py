@@ -177,6 +177,18 @@ def _with_its_arm(one: Drawn, base: _Side, candidate: _Side, names: Sequence[str
     return replace(one, baseline_at=at, of_either=at is None and not _is_off(shown[1]))
 
 
+def is_off(arms: ArmsDraws) -> tuple[bool, bool] | None:
+    """Were all draws of baseline and candidate not as asked, each by itself? None: nothing says so of both."""
+    found = []
+    for side, factor in zip((arms.baseline, arms.candidate), arms.factors, strict=True):
+        sums = DrawSums.of_all(side.values())
+        arm = _Side(sums.cut_shown or sums, factor)
+        if arm.tokens < FEWEST:
+            return None
+        found.append(_is_off(arm))
+    return found[0], found[1]
+
+
 def _is_off(arm: _Side) -> bool:
     """Does any number say that the arm was not drawn as asked?"""
     return any(

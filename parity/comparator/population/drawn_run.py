@@ -21,6 +21,7 @@ from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
+from parity.comparator.population.whose import of_either
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
@@ -117,6 +118,7 @@ def tested(
     tests = replace(
         tests,
         failed=tuple(failed),
+        of_either=of_either(tests, failed, judged, pairs),
         baseline_drafts=_off(accepted_drafts(judged.baseline_proposed, rounding), alpha / TESTS),
         unchecked_drafts_seen=unchecked,
         ways_seen=_ways_seen(judged, rounding, HEAVY * alpha / TESTS)
@@ -227,7 +229,8 @@ def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
 def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -> tuple[Finding, ...]:
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     found = []
-    for name in sorted(tests.failed, key=lambda one: tests.adjusted[one]):  # what shows most explains most
+    accusing = set(tests.failed) - set(tests.of_either)
+    for name in sorted(accusing, key=lambda one: (tests.adjusted[one], one)):  # what shows most explains most
         p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
         why = message(
             "run.test",

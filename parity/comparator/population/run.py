@@ -22,6 +22,7 @@ from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
 from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
+from parity.comparator.population.whose import FEW_LOOPS, candidate_alone_is_corrupt
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import ScoredGaps, changed, overlaid
@@ -33,9 +34,6 @@ from parity.messages import Message, message
 from parity.records import Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
 from parity.records.many_findings import corrupt_of, heads
-
-FEW_LOOPS = 0.001
-"""p-value of the paired loop test below which the run gets a finding of its own."""
 
 SHOWN = 16
 """Completions listed in the statistics."""
@@ -111,7 +109,7 @@ def measure(
         of_greedy = missed.in_greedy(identical, whole_ties, chance, max(references.tolerance, judged.excused), cut)
         of_others = missed.of_penalties(len(greedy.keys), _others_seen(part, references, gaps))
         stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
-    looping = () if references.against_baseline else _loop_findings(inputs, loops)
+    looping = _loop_findings(inputs, loops) if candidate_alone_is_corrupt(judged, greedy) else ()
     own = (*looping, *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
 
@@ -148,6 +146,8 @@ def _shared(references: References, pairs: Pairs) -> Mapping[Key, TokenGaps]:
 
 
 def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
+    """Where completions of the candidate are corrupt by themselves: else it may be the baseline that loops too seldom
+    (`of_the_run.looping`)."""
     if loops.p_candidate_loops_more >= FEW_LOOPS:
         return ()
     why = message(
