@@ -13,6 +13,7 @@ from parity.comparator.reference.references import References
 from parity.comparator.types import Remarks, reason
 from parity.messages import Message, Parameter, message
 from parity.records import words
+from parity.records.evidence import RunEvidence
 from parity.records.next_steps import Step
 
 
@@ -78,6 +79,21 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             Step.REFERENCE,
         )
     return found
+
+
+def baseline_penalties(found: RunEvidence | None) -> Remarks:
+    """A baseline that did not keep to its penalties."""
+    if found is None:
+        return Remarks()
+    said = message(
+        "conclude.baseline_penalties",
+        "the baseline itself does not keep to the penalties of its requests ({count} of {number} choices that tell say "
+        "so, p = {p_value:.2g}): it is at fault itself",
+        count=found.why.parameters["count"],
+        number=found.why.parameters["number"],
+        p_value=found.p_value,
+    )
+    return reason(said, Step.SWAP, Step.REFERENCE)
 
 
 _BASELINE_BROKE = message(

@@ -105,6 +105,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
         + of_the_run.doubtful(judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)
+        + at_fault.baseline_penalties(run.baseline_penalties)
         + at_fault.broken_rules(judged)
         + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)
         + of_the_run.flat(references.floor)

@@ -52,6 +52,9 @@ class Setup(Struct, frozen=True):
     """Single tokens that the scores reject in the baseline's own completions."""
     lists_show_choices: bool
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
+    lists_hide_choices: bool
+    """The baseline's lists, under the penalties asked for, do not explain what it chose: where no score does, nothing
+    says which arm is off."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
     baseline_is_sound: bool

@@ -171,7 +171,7 @@ class _Seen:
             doubtful=self._by_key(self._doubtful),
             contradicted=list(map(self._key, sorted(self._contradicted))),
             baseline_ends=self._by_key(self._baseline_ends),
-            notes=[] if self._setup.scores_show_lists else [_OTHER_LISTS],
+            notes=list(_of_lists(self._setup)),
             excused=max(self._setup.tolerance, self._setup.doubt.excused(own_logprobs=recorded)),
         )
 
@@ -187,6 +187,20 @@ _OTHER_LISTS = message(
     "the baseline's own logprobs are not those of the scores (another temperature or kind of logprobs?): "
     "the arms' logprobs were compared with each other",
 )
+
+
+_HIDDEN_CHOICES = message(
+    "logprobs.hidden_choices",
+    "the baseline's own logprobs, under the penalties that were asked for, do not explain what it chose: it ignored "
+    "them, or gives logprobs after them; where a pair is not scored they decide nothing",
+)
+
+
+def _of_lists(setup: Setup) -> Iterator[Message]:
+    if not setup.scores_show_lists:
+        yield _OTHER_LISTS
+    if setup.lists_hide_choices:
+        yield _HIDDEN_CHOICES
 
 
 def class_of(case: Case, tolerance: float) -> CompletionClass:
@@ -259,7 +273,7 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     """A pair without a score: the gaps are those that the engines listed themselves."""
     pairs, parts_at = setup.pairs, int(setup.pairs.parts_at[row])
     shaping = setup.reference.shaping(b)
-    if shaping.unknown:
+    if shaping.unknown or (shaping.penalises and setup.lists_hide_choices):
         return Case(pairs, row, parts_at, past)
     gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping) or (None, False)
     if b.lists is not None and setup.lists_show_choices:

@@ -37,6 +37,8 @@ def setup_of(
     known = inputs.baseline.completions
     own = changed(gaps_alone(references.baseline), lambda _, gaps: gaps, known.__contains__)
     usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
+    plain = not reference.penalises
+    show_choices = trust.lists_show_choices(inputs.baseline, inputs.candidate, reference, tolerance, plain=plain)
     return Setup(
         inputs=inputs,
         pairs=pairs,
@@ -48,9 +50,8 @@ def setup_of(
         tolerance=tolerance,
         doubt=doubt,
         isolated=isolated(own, references.floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt)),
-        lists_show_choices=trust.lists_show_choices(
-            inputs.baseline, reference, tolerance, plain=not reference.penalises
-        ),
+        lists_show_choices=show_choices,
+        lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
         baseline_is_sound=not references.against_baseline,
         usual=None if references.against_baseline else usual,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from parity.comparator.detect.logprobs import logprob_mismatch
-from parity.comparator.reference.scores import Reference, own_rejections
+from parity.comparator.reference.scores import Reference, own_gaps, own_rejections
+from parity.comparator.statistics import fisher_more
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Capture
+from parity.records import Capture, Completion
 
 CALIBRATION = 256
 """Completions of the baseline looked at to learn a habit of the engine."""
@@ -16,16 +18,42 @@ LISTS_LOOKED_AT = 32
 """Completions of the baseline whose own logprobs are compared with their scores."""
 
 
-def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float, *, plain: bool) -> bool:
+OTHERWISE = 1e-4
+"""p-value below which one arm takes the best token of its raw lists more often than the other."""
+
+RAW_TIE = 0.02
+"""Nats by which a chosen token may lie below the best of its own raw list: lists that are rounded have ties."""
+
+
+def lists_show_choices(
+    baseline: Capture, candidate: Capture, reference: Reference, tolerance: float, *, plain: bool
+) -> bool:
     """Does a token below the best of the engine's own list show a fault?
 
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
     words) shows that in the baseline as well. `plain`: no penalties were asked for.
     """
     lists = list(islice(baseline.listing(), CALIBRATION))
-    return (bool(lists) or plain) and not any(
-        own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists
-    )
+    if any(own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists):
+        return False
+    return plain or (bool(lists) and not _alone_takes_the_best(lists, islice(candidate.listing(), CALIBRATION)))
+
+
+def _alone_takes_the_best(baseline: Iterable[Completion], candidate: Iterable[Completion]) -> bool:
+    """Under penalties: is each of the baseline's tokens the best of its raw list, where the candidate's are not? Then
+    nothing shows that the penalties decided what the baseline chose: it ignored them, or lists what it chose from."""
+    (off, tokens), (others, of_others) = (_off_the_best(arm) for arm in (baseline, candidate))
+    return off == 0 and fisher_more(others, of_others, off, tokens) < OTHERWISE
+
+
+def _off_the_best(completions: Iterable[Completion]) -> tuple[int, int]:
+    """(tokens that are not the best of their own list, tokens)."""
+    off = tokens = 0
+    for one in completions:
+        if (own := own_gaps(one)) is not None:
+            off += int((own.gap > RAW_TIE).sum())
+            tokens += len(own.gap)
+    return off, tokens
 
 
 def scores_show_lists(arms: tuple[Capture, Capture], pairs: Pairs, reference: Reference) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import UNSET, Struct, structs
@@ -31,7 +31,7 @@ from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Finding, Index, Key, Kind
+from parity.records import Completion, Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
 from parity.records.many_findings import corrupt_of, heads
 
@@ -52,6 +52,8 @@ class Run(Struct, frozen=True):
     """Completions that part at a near-tie and are scored."""
     untested: Message | None = None
     """Why the residuals of the arms could not be tested."""
+    baseline_penalties: RunEvidence | None = None
+    """How the baseline did not keep to its penalties."""
 
 
 def measure(
@@ -110,8 +112,10 @@ def measure(
         of_others = missed.of_penalties(len(greedy.keys), _others_seen(part, references, gaps))
         stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
     looping = _loop_findings(inputs, loops) if candidate_alone_is_corrupt(judged, greedy) else ()
-    own = (*looping, *_penalty_findings(part, references, gaps))
-    return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
+    arm, of_baseline = _penalties(part, references, gaps)
+    penalties = () if arm is None else (run_finding(*part.arms[::-1], Kind.UNJUSTIFIED, arm),)
+    own = (*looping, *penalties)
+    return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing, of_baseline)
 
 
 def _ends_put_there(inputs: Inputs) -> frozenset[int]:
@@ -160,15 +164,23 @@ def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
     return (run_finding(*inputs.arms[::-1], Kind.REPETITION, evidence),)
 
 
-def _penalty_findings(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> tuple[Finding, ...]:
-    """`part`: what was decoded greedily."""
+def _penalties(
+    part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]
+) -> tuple[RunEvidence | None, RunEvidence | None]:
+    """How candidate and baseline did not keep to their penalties; `part`: what was decoded greedily."""
     if not references.lookup.penalises:
-        return ()
+        return None, None
     baseline, arm = part.arms
-    scored = [(one, gaps[one.key]) for one in part.candidate if one.key in gaps]
-    own = ((one, references.baseline[one.key][0]) for one in part.baseline if one.key in references.baseline)
-    evidence = not_kept(arm, scored, references.lookup) or not_as_large((own, scored), references.lookup)
-    return () if evidence is None else (run_finding(arm, baseline, Kind.UNJUSTIFIED, evidence),)
+
+    def scored() -> Iterator[tuple[Completion, TokenGaps]]:
+        return ((one, gaps[one.key]) for one in part.candidate if one.key in gaps)
+
+    def own() -> Iterator[tuple[Completion, TokenGaps]]:
+        return ((one, references.baseline[one.key][0]) for one in part.baseline if one.key in references.baseline)
+
+    lookup = references.lookup
+    of_candidate = not_kept(arm, scored(), lookup) or not_as_large((own(), scored()), lookup)
+    return of_candidate, not_kept(baseline, own(), lookup) or not_as_large((scored(), own()), lookup)
 
 
 def _others_seen(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> float | None:

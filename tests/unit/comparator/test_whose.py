@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from worlds import FLAT, PEAKED, Shape
+from worlds import FLAT, PEAKED, Fault, Shape
+from worlds.choosing import Lapse
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Trial, judge
 from worlds.unseen import unseen
@@ -65,3 +66,21 @@ def test_loops_that_the_baseline_has_broken_accuse_nobody_without_scores() -> No
     result = judge(turned(VIEWS["nothing"](trial))).result
     assert not result.corrupt
     assert "conclude.loops_of_either" in [one.id for one in result.reasons]
+
+
+@pytest.mark.parametrize(
+    ("asked", "shape"),
+    [({"presence_penalty": -1.0}, PEAKED), ({"presence_penalty": 0.5}, FLAT), ({"repetition_penalty": 1.1}, FLAT)],
+)
+def test_a_baseline_that_ignores_its_penalties_accuses_nobody(asked: dict[str, float], shape: Shape) -> None:
+    """By scores it is named; by lists of its own, which say that it takes the best of them, nobody is accused."""
+    ignored = {name: float(name == "repetition_penalty") for name in asked}
+    fault = Fault("ignored", "", "hunted", ("unjustified",), lapse=Lapse(values=ignored), rules=asked)
+    trial = Faulty(6, shape, first=16, logprobs=5).trial(fault, 3)
+    result = judge(turned(VIEWS["scored"](trial))).result
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert "conclude.baseline_penalties" in [one.id for one in result.reasons]
+    unscored = judge(turned(VIEWS["lists, unscored"](trial))).result
+    assert (unscored.verdict, unscored.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert "logprobs.hidden_choices" in [one.id for one in unscored.notes]
+    assert judge(VIEWS["scored"](trial)).result.verdict is Verdict.DIVERGED
