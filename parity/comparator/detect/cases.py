@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors
@@ -182,9 +182,11 @@ class Case(Struct, frozen=True):
 class Cases(Sequence[Case]):
     """Cases that wait. Of most nothing is known but where they part: these are made when they are looked at."""
 
-    def __init__(self, pairs: Pairs, rows: npt.NDArray[np.int64], held: Mapping[int, Case]) -> None:
-        """rows: shape (N,); held: by place, those of which more is known."""
-        self._pairs, self._rows, self._held = pairs, rows, held
+    def __init__(
+        self, pairs: Pairs, rows: npt.NDArray[np.int64], held: Mapping[int, Case], gaps: Mapping[Key, TokenGaps]
+    ) -> None:
+        """rows: shape (N,); held: by place, those of which more is known; gaps: of those that wait without them."""
+        self._pairs, self._rows, self._held, self._gaps = pairs, rows, held, gaps
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -198,7 +200,8 @@ class Cases(Sequence[Case]):
             return [self[at] for at in range(*place.indices(len(self)))]
         found = self._held.get(place)
         if found is not None:
-            return found
+            missing = found.from_scores and found.gaps is None
+            return structs.replace(found, gaps=self._gaps[found.key]) if missing else found
         row = int(self._rows[place])
         at = int(self._pairs.parts_at[row])
         return Case(self._pairs, row, at, flip=at, unjudged_from=at)
@@ -208,7 +211,7 @@ class Cases(Sequence[Case]):
 
     def but(self, changed: Mapping[int, Case]) -> Cases:
         """With others in some places."""
-        return Cases(self._pairs, self._rows, {**self._held, **changed}) if changed else self
+        return Cases(self._pairs, self._rows, {**self._held, **changed}, self._gaps) if changed else self
 
 
 def replaced(cases: Sequence[Case], changed: Mapping[int, Case]) -> Sequence[Case]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair
+from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import are_apart, explains, moved_as_far
@@ -102,14 +102,18 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
     completions have some than chance gives a clean run: a fault of the engine's state seldom hits one of them alone.
     """
-    looked = [
-        _as_near_tie(case) if case.events and is_doubtful(case, setup) else case for case in _as_baseline(cases, setup)
-    ]
-    wrong = [case for case in looked if case.events]
+    others = _as_baseline(cases, setup)
+    looked = _as_near_ties(others, [n for n, one in enumerate(others) if one.events and is_doubtful(one, setup)])
+    wrong = [n for n, case in enumerate(looked) if case.events]
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
-    if not wrong or len(wrong) > most or not all(_is_silent(one, setup) for one in wrong):
+    if not wrong or len(wrong) > most or not all(_is_silent(looked[n], setup) for n in wrong):
         return looked
-    return [_as_near_tie(case, how=Doubted.SILENT) if case.events else case for case in looked]
+    return _as_near_ties(looked, wrong, how=Doubted.SILENT)
+
+
+def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted = Doubted.LITTLE) -> Sequence[Case]:
+    """The cases, those in these places as near-ties."""
+    return replaced(cases, {n: _as_near_tie(cases[n], how=how) for n in places})
 
 
 def _as_baseline(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
@@ -119,12 +123,8 @@ def _as_baseline(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     own = 0 if setup.isolated is None else setup.isolated.completions
     if not explains(own, [one.times for one in alike.values()]):
         return cases
-    return [
-        _as_near_tie(case, _WHY[alike[n].how], how=alike[n].how)
-        if n in alike and not is_doubtful(case, setup)
-        else case
-        for n, case in enumerate(cases)
-    ]
+    beyond = ((n, one.how) for n, one in alike.items() if not is_doubtful(cases[n], setup))
+    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[how], how=how) for n, how in beyond})
 
 
 LITTLE = message(

@@ -116,7 +116,7 @@ def judge_pairs(setup: Setup) -> Judged:
     """Findings for every pair; those with another prompt have that one alone."""
     gaps, differing = _differing(setup)
     seen = _Seen(setup)
-    for part in looked_at(chain(differing, _identical(setup)), setup, detectors()):
+    for part in looked_at(chain(differing, _identical(setup)), setup, detectors(), gaps):
         for case in part:
             seen.add(case)
     return replace(seen.judged(), gaps=gaps)

@@ -5,12 +5,15 @@ Only the cases that a detector has to see at once (`Detector.together`) wait for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Cases, Detector, PairByPair, Setup, is_bare
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.streams.pairing import Pairs
+from parity.records import Key
 from parity.unnamed import Numbers
 
 AT_ONCE = 1 << 10
@@ -20,12 +23,15 @@ AT_ONCE = 1 << 10
 class _Waiting:
     """The cases that wait for one detector, in any order."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._pairs, self._bare, self._held = pairs, Numbers("q", held=True), list[Case]()
+    def __init__(self, pairs: Pairs, gaps: Mapping[Key, TokenGaps]) -> None:
+        """gaps: of the scored ones; where these lie in a file, a case waits without them."""
+        self._pairs, self._bare, self._held, self._gaps = pairs, Numbers("q", held=True), list[Case](), gaps
 
     def append(self, case: Case) -> None:
         if is_bare(case):
             self._bare.append(case.row)
+        elif case.from_scores and not isinstance(self._gaps, dict):
+            self._held.append(replace(case, gaps=None))
         else:
             self._held.append(case)
 
@@ -42,20 +48,22 @@ class _Waiting:
         every = np.zeros(len(self), dtype=np.int64)
         every[places] = rows
         every[np.delete(np.arange(len(self)), places)] = bare
-        return Cases(self._pairs, every, dict(zip(places.tolist(), held, strict=True)))
+        return Cases(self._pairs, every, dict(zip(places.tolist(), held, strict=True)), self._gaps)
 
 
-def looked_at(parts: Iterable[Sequence[Case]], setup: Setup, detectors: Sequence[Detector]) -> Iterator[Sequence[Case]]:
-    """Each case of `parts` once, after all detectors; in parts, in any order."""
+def looked_at(
+    parts: Iterable[Sequence[Case]], setup: Setup, detectors: Sequence[Detector], gaps: Mapping[Key, TokenGaps]
+) -> Iterator[Sequence[Case]]:
+    """Each case of `parts` once, after all detectors; in parts, in any order. gaps: of those that are scored."""
     detectors = [one for one in detectors if one.is_asked(setup)]
-    waiting = [_Waiting(setup.pairs) for _ in detectors]
+    waiting = [_Waiting(setup.pairs, gaps) for _ in detectors]
     for part in parts:
         yield _through(part, 0, setup, detectors, waiting)
     for turn, detector in enumerate(detectors):
         if not len(waiting[turn]):
             continue
         cases = detector.look(waiting[turn].in_order(), setup)
-        waiting[turn] = _Waiting(setup.pairs)
+        waiting[turn] = _Waiting(setup.pairs, gaps)
         for begin in range(0, len(cases), AT_ONCE):
             yield _through(cases[begin : begin + AT_ONCE], turn + 1, setup, detectors, waiting)
 

@@ -152,15 +152,14 @@ def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, 
     Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
     None without scores on both sides.
     """
-    means = array("d")
+    means = array("d"), array("d")
     for key, mine in candidate_gaps.items():
         if (theirs := baseline_gaps.get(key)) is not None:
-            means.extend((_mean(theirs), _mean(mine)))
-    if len(means) < 2 * 8:
-        return None
-    left, right = np.ascontiguousarray(np.array(means).reshape(-1, 2).T)
-    usable = np.isfinite(left) & np.isfinite(right)
-    left, right = left[usable], right[usable]
+            both = _mean(theirs), _mean(mine)
+            if all(map(math.isfinite, both)):
+                for column, mean in zip(means, both, strict=True):
+                    column.append(mean)
+    left, right = map(np.array, means)
     if len(left) < 8:
         return None
     p_value = sign_flip_more(right - left)
@@ -196,19 +195,16 @@ def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
 
 def _thinned(each: Iterable[FloatArray]) -> tuple[FloatArray, float]:
     """(finite values, the largest of all): every one, or every second, fourth, ... where they are very many."""
-    kept, waiting, every, skip, largest = np.empty(0), [np.empty(0)], 1, 0, -math.inf
-    waits = 0
+    kept, every, skip, largest = array("d"), 1, 0, -math.inf
     for one in each:
         known = one[np.isfinite(one)]
         largest = max(largest, float(known.max(initial=-math.inf)))
-        waiting.append(known[skip::every])
+        kept.frombytes(known[skip::every].tobytes())
         skip = (skip - len(known)) % every
-        waits += len(waiting[-1])
-        if waits + len(kept) >= 2 * QUANTILES_OF:
-            kept = np.concatenate([kept, *waiting])
+        if len(kept) >= 2 * QUANTILES_OF:
             skip += every * (len(kept) % 2)
-            kept, waiting, waits, every = kept[::2].copy(), [], 0, 2 * every
-    return np.concatenate([kept, *waiting]), largest
+            kept, every = kept[::2], 2 * every
+    return np.array(kept), largest
 
 
 def position_in_step(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -219,6 +221,16 @@ def test_very_many_values_are_thinned_evenly(sizes: list[int], most: int, seed: 
     assert found.tolist() in [everything[:: 2**power].tolist() for power in range(12)]
     assert len(found) == len(everything) or len(found) >= most // 2
     assert largest == everything.max(initial=-np.inf)
+
+
+def test_very_many_completions_take_no_memory_where_values_are_thinned() -> None:
+    one = np.zeros(2)
+    tracemalloc.start()
+    found, _ = population_rates._thinned(itertools.repeat(one, 800_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) >= population_rates.QUANTILES_OF
+    assert peak < 16e6
 
 
 def test_loops_that_the_baseline_s_own_fault_has_broken_accuse_nobody() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -43,6 +44,25 @@ def test_parts_say_what_the_whole_does(with_scores: bool, monkeypatch: pytest.Mo
     assert asked(23, with_scores=with_scores) == whole
 
 
+@pytest.mark.parametrize("every", [pairs.AT_ONCE, 3])
+def test_those_that_wait_without_their_gaps_have_them_again(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = asked(23)
+    scored, held = pairs.gaps_alone, list[bool]()
+    append = turns._Waiting.append
+
+    def appended(waiting: turns._Waiting, case: Case) -> None:
+        append(waiting, case)
+        held.extend(one.gaps is not None for one in waiting._held)
+
+    monkeypatch.setattr(pairs, "gaps_alone", lambda found: MappingProxyType(scored(found)))
+    monkeypatch.setattr(turns._Waiting, "append", appended)
+    for module in (pairs, turns):
+        monkeypatch.setattr(module, "AT_ONCE", every)
+    assert asked(23) == whole
+    assert held
+    assert not any(held)
+
+
 def at_once(detector: Detector) -> Detector:
     """One that is given all cases, as if it needed them."""
     return structs.replace(detector, look=lambda cases, setup: detector.look(cases, setup), together=lambda *_: True)
@@ -69,7 +89,7 @@ def test_those_that_wait_come_in_the_order_of_the_run() -> None:
             every.append(Case(both, row, at, flip=at, unjudged_from=at, events=events))
     every.sort(key=lambda one: (one.is_identical, one.row))
     mixed = random.Random(1).sample(every, len(every))
-    waiting = turns._Waiting(both)
+    waiting = turns._Waiting(both, {})
     for one in mixed:
         waiting.append(one)
     found = waiting.in_order()
