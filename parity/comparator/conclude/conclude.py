@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import cache, partial
+from itertools import count
 
 import numpy as np
 
@@ -10,7 +12,6 @@ from parity.comparator.conclude import at_fault, of_the_run, passed, reasons
 from parity.comparator.conclude.kept import keep_gaps
 from parity.comparator.conclude.verdict import decide
 from parity.comparator.detect.found import Found
-from parity.comparator.detect.numbered import Numbered
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
 from parity.comparator.inputs.normalise import Inputs
@@ -22,7 +23,7 @@ from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
-from parity.records import RUN, Capture, Finding, Key, Kind, Verdict
+from parity.records import RUN, Capture, Finding, Index, Key, Kind, Verdict
 from parity.records.many_findings import Placed, corrupt_of, heads, in_order, joined
 from parity.records.next_steps import NextStep, Step
 
@@ -188,17 +189,27 @@ def _first_kinds(of_run: Set[str], stats: Stats) -> list[str]:
 def _worst_first(findings: Sequence[Finding], given: tuple[Capture, Capture]) -> Sequence[Finding]:
     """The heaviest first; those of equal weight by their places, as the store and its views have them: requests as they
     were asked, not by name."""
-    baseline, candidate = (one.keys for one in given)
-    requests = Numbered(baseline, ())
-    if any(requests.number(one.request) < 0 and one.request != RUN for one in heads(findings)):
-        requests = Numbered(baseline, candidate)
+    if len(findings) < 2:
+        return findings
+    baseline, candidate = (capture.keys for capture in given)
+    in_baseline = _places(baseline, findings)
+    in_candidate = cache(partial(_places, candidate, findings))
 
     def order(one: Placed) -> tuple[float, int, Key, int, str]:
-        number = requests.number(one.request)
-        position = -1 if one.position is None else one.position
-        return -one.weight, number if number >= 0 else len(requests), one.key, position, str(one.kind)
+        place = in_baseline(one.request, -1)
+        if place < 0:
+            place = len(baseline) + in_candidate()(one.request, len(candidate))
+        return -one.weight, place, one.key, -1 if one.position is None else one.position, str(one.kind)
 
     return in_order(findings, order)
+
+
+def _places(keys: Sequence[Key], findings: Sequence[Finding]) -> Callable[[str, int], int]:
+    """Where the request of a finding first stands among others of findings; a number given for one that does not."""
+    if isinstance(keys, Index):
+        return lambda name, otherwise: otherwise if (number := keys.number(name)) is None else number
+    names = {one.request for one in heads(findings)}
+    return dict(zip(dict.fromkeys([key.request for key in keys if key.request in names]), count(), strict=False)).get
 
 
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:

@@ -256,7 +256,9 @@ def nondeterminism(inputs: Inputs, corrupt: Iterable[Placed]) -> list[Finding]:
     a fault that comes and goes.
     """
     faults: dict[Key, list[Placed]] = defaultdict(list)
-    for one in corrupt if _has_rounds(inputs.candidate) else ():
+    keys = inputs.candidate.keys
+    once = isinstance(keys, Index) and len(rounds_and_samples(keys)[0]) < 2  # of others it takes as long to know
+    for one in () if once else corrupt:
         if one.position is not None and one.kind.row.may_come_and_go and one.key in inputs.candidate.completions:
             faults[one.key].append(one)
     return [
@@ -266,14 +268,6 @@ def nondeterminism(inputs: Inputs, corrupt: Iterable[Placed]) -> list[Finding]:
         if completion.key in faults
         if (found := _came_and_went(inputs.arms, completion, same, faults)) is not None
     ]
-
-
-def _has_rounds(capture: Capture) -> bool:
-    keys = capture.keys
-    if isinstance(keys, Index):
-        return len(rounds_and_samples(keys)[0]) > 1
-    first = keys[0].round if keys else 0
-    return any(key.round != first for key in keys)
 
 
 def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Completion]]:
