@@ -13,7 +13,8 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.population.drawn import is_off
 from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Kind, Severity
+from parity.records import Kind
+from parity.records.many_findings import corrupt_of, heads
 
 OF_TWO_ARMS: Final = frozenset({"likelihood", "surprisal", "length", "finish_reason", "loops", "wording"})
 """Tests of a drawn run that say that the arms differ, and not which of them is off; the others ask what the reference
@@ -46,8 +47,5 @@ def candidate_alone_is_corrupt(judged: Judged, pairs: Pairs) -> bool:
     baseline = (judged.baseline_drawn, judged.baseline_ends, judged.contradicted, judged.broken.baseline)
     if any(one in some for some in baseline if some for one in pairs.keys):
         return False
-    keys = {one.key for one in judged.findings if one.severity is Severity.CORRUPT and one.kind not in _OF_NEITHER}
+    keys = {one.key for one in heads(corrupt_of(judged.findings)) if one.kind is not Kind.INPUT_MISMATCH}
     return any(one in keys for one in pairs.keys) if keys else False
-
-
-_OF_NEITHER: Final = (Kind.INPUT_MISMATCH,)
