@@ -329,11 +329,13 @@ def _remove(root: Path) -> None:
 
 @contextmanager
 def _locked(path: Path, say: Say) -> Iterator[None]:
-    """One creator at a time; the second waits and says so. The lock goes with the process."""
+    """One creator at a time; the second waits and says so. The lock goes with the process and with the commands that it
+    started: one that outlives it (`kill -9`) still writes there."""
     with writing(path, message("run.set_parity_home", "set PARITY_HOME to another place")):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     with file:
+        os.set_inheritable(file.fileno(), True)
         if not lock_now(file.fileno()):
             say(message("run.another_parity_working", "another parity is working on this environment: waiting for it"))
             lock(file.fileno())

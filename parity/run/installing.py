@@ -23,7 +23,8 @@ _TAIL_LINES = 15
 def run_logged(command: Sequence[str], log: Path, say: Say, doing: Message, special_index: str | None) -> None:
     """Run a command with its output at the end of `log`, one line now and then to `say`.
 
-    Raises BackendError with the end of the output; `special_index`: the package index that its advice names.
+    It keeps the lock of who started it (`parity.run.envs`). Raises BackendError with the end of the output;
+    `special_index`: the package index that its advice names.
     """
     env = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -38,6 +39,7 @@ def run_logged(command: Sequence[str], log: Path, say: Say, doing: Message, spec
             text=True,
             errors="replace",
             env=env,
+            close_fds=False,  # but for those made inheritable Python closes them
         )
     except OSError as error:
         raise BackendError(

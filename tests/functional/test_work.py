@@ -187,8 +187,9 @@ def test_a_change_of_many_says_how_far_it_is_and_can_be_stopped(
         await person.until(begun.is_set, "the first")
         await person.told("1 of 58 so far; ctrl+x stops")
         await person.press("ctrl+x")
+        await person.until(person.app._stopped.is_set, "the key's turn")
         stopped.set()
-        await person.told("stopped: 2 of 58 were changed")
+        await person.told("stopped: changed 2 of 58")
         await person.press("u")
         await person.told("and 1 more")
 

@@ -16,9 +16,12 @@ from pathlib import Path
 import pytest
 from parity_backends.vllm.local import managed
 
+from parity import locks
 from parity.errors import BackendError, ParityError
+from parity.messages import verbatim
 from parity.run import envs
 from parity.run.envs import EngineEnv, EnvSpec
+from parity.run.installing import run_logged
 
 
 def make_wheel(directory: Path, name: str, version: str, body: str = "") -> None:
@@ -195,6 +198,32 @@ def test_kill_9_in_the_middle_leaves_nothing_that_looks_finished(tmp_path: Path,
     assert not made.ready()
     assert made.create(say=lambda line: None)
     assert made.ready()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a lock of Windows is a process's own")
+def test_a_command_that_outlives_its_creator_keeps_the_lock(tmp_path: Path) -> None:
+    begun, ended, lock_file = tmp_path / "begun", tmp_path / "ended", tmp_path / "lock"
+    command = "import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\n"
+    command += "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)"
+
+    def creator() -> None:
+        with envs._locked(lock_file, lambda _: None):
+            words = [sys.executable, "-c", command, str(begun), str(ended)]
+            run_logged(words, tmp_path / "log", lambda _: None, verbatim("waiting"), None)
+
+    process = multiprocessing.get_context("fork").Process(target=creator)
+    process.start()
+    until = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    with lock_file.open("w") as file:
+        try:
+            assert not locks.lock_now(file.fileno())
+        finally:
+            ended.touch()
+        locks.lock(file.fileno())
 
 
 def test_two_creators_do_not_collide(tmp_path: Path, wheels: Path) -> None:
