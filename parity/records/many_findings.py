@@ -60,7 +60,16 @@ class Head(NamedTuple):
 _Packed = tuple[str, int, int, str, str, int | None, int | None, float, str, str]
 """request, round, sample, kind, severity, position, length, weight, arm, baseline."""
 _PACKED = msgspec.msgpack.Decoder(_Packed)
-_PACK = msgspec.msgpack.Encoder()
+
+
+def _number(value: object) -> object:
+    """A number of numpy as Python has it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value)} stands in no finding")
+
+
+_PACK = msgspec.msgpack.Encoder(enc_hook=_number)
 
 
 class _Store:

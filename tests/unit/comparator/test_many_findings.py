@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from parity.pipeline.added import with_findings
 from parity.pipeline.analyse import analyse
 from parity.pipeline.saving import save_comparison
 from parity.records import Capture, Finding, Kind, Severity, many_findings
-from parity.records.evidence import RunEvidence
+from parity.records.evidence import Numbers, RunEvidence, TokensEvidence
 from parity.records.many_findings import (
     Gathering,
     ManyFindings,
@@ -103,6 +104,20 @@ def finding(number: int, severity: Severity = Severity.CORRUPT) -> Finding:
 
 def numbers(findings: Any) -> list[int]:
     return [int(str(one.evidence.why).split()[-1]) for one in findings]
+
+
+def test_numbers_of_numpy_are_kept_as_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_findings, "HELD", 0)
+    evidence = TokensEvidence(
+        why=message("test.why", "test"),
+        candidate_token=np.int64(3),  # type: ignore[arg-type]
+        numbers=Numbers(gap=np.float64(0.5)),
+        unsupported_positions=(np.int32(4),),  # type: ignore[arg-type]
+    )
+    one = Finding("b", "a", "p0", 0, 0, Kind.GARBLED, Severity.CORRUPT, np.int64(4), 1, evidence)  # type: ignore[arg-type]
+    (found,) = gathered(iter([one]))
+    assert (found.position, found.evidence.candidate_token, found.evidence.gap) == (4, 3, 0.5)
+    assert json.dumps(found.to_json())
 
 
 @given(st.lists(st.integers(0, 5)), st.sampled_from([0, 3, 100]), st.data())
