@@ -72,6 +72,7 @@ class Unnamed:
             self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
         self._written = 0
         self._waiting = bytearray()
+        self._owner = os.getpid()
 
     @property
     def size(self) -> int:
@@ -80,6 +81,8 @@ class Unnamed:
 
     def append(self, data: bytes | memoryview) -> int:
         """Where it begins. Raises ParityError where the disk is full."""
+        if os.getpid() != self._owner:
+            raise RuntimeError("written in a copy of the process that reads it")  # it would be overwritten
         begin = self.size
         self._waiting += data
         if len(self._waiting) >= AT_ONCE:

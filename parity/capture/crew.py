@@ -19,9 +19,7 @@ from typing import Final
 
 from parity.capture.remote import Place
 from parity.capture.stretch import Span, Stretch, in_order, loaded
-
-MOST: Final = 8
-"""Processes, where nobody says how many. The one that joins what they have read has no time for more."""
+from parity.forked import MOST, usable_cores
 
 AHEAD: Final = 1
 """Stretches more than processes that are asked for before they are needed; each is some 2.5 MB."""
@@ -33,7 +31,7 @@ class Crew:
     def __init__(self, jobs: int | None = None) -> None:
         """`jobs`: how many, by default one for each core that this process may use, up to MOST. With one, the file is
         read by this process alone."""
-        self._jobs = min(_usable_cores(), MOST) if jobs is None else jobs
+        self._jobs = min(usable_cores(), MOST) if jobs is None else jobs
         self._idle: SimpleQueue[_Child] = SimpleQueue()
         self.children: list[_Child] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -68,12 +66,6 @@ class Crew:
             return child.ask(span.path, span.begin, span.end)
         finally:
             self._idle.put(child)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _Child:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from parity.capture.remote import Place
     from parity.capture.stretch import Readers
     from parity.comparator import Comparison
+    from parity.comparator.types import Spread
     from parity.pipeline.inside import Inside
     from parity.records import Capture, Json, Scores
     from parity.view import RunView
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Processes that read large captures. [default: one for each usable core, at most 8]",
+    help="Processes that read and compare large captures. [default: one for each usable core, at most 8]",
 )
 @click.option(
     "--ray",
@@ -121,6 +122,7 @@ def compare(
             sides.scores,
             tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
             model=model,
+            spread=_comparers(sides.candidate, jobs),
         )
         comparison = with_steps(comparison, *inside)
     store = save or db is not None
@@ -177,6 +179,15 @@ def _readers(jobs: int | None, ray: bool) -> AbstractContextManager[Readers]:
     from parity.ray.readers import RayReaders
 
     return RayReaders()
+
+
+def _comparers(candidate: Capture, jobs: int | None) -> Spread:
+    """Who compares: of a capture that is held in memory, copies of this process would take longer than the rest."""
+    from parity.comparator.types import alone
+    from parity.forked import Forked
+    from parity.records import Lazy
+
+    return Forked(jobs) if isinstance(candidate.completions, Lazy) else alone
 
 
 def _of_a_kit(path: Path) -> bool:

@@ -36,5 +36,5 @@ def compare(
     references = references_of(inputs, pairs, options)
     judged = judge(inputs, references, pairs, options, crossed or {})
     found = found_in(inputs, references, pairs, judged, options.alpha)
-    run = measure(inputs, references, pairs, judged, found, options.alpha)
+    run = measure(inputs, references, pairs, judged, found, options)
     return conclude(inputs, references, pairs, judged, found, run)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from parity.comparator.stats import Stats
 from parity.messages import Message
@@ -23,6 +23,22 @@ DEFAULT_ALPHA: Final = 0.001
 
 PINNED: Final = "conclude.pinned"
 """Id of the reason that says what a PASS of pinned arms says nothing about: the same for all arms of a run."""
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Spread(Protocol):
+    """Who answers a question about each part of something."""
+
+    def __call__(self, parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+        """`work` of each part, in their order. It may run in a copy of this process: only its answers count."""
+
+
+def alone(parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+    """In this process, one after another."""
+    return map(work, parts)
 
 
 @runtime_checkable
@@ -47,11 +63,13 @@ class CompareOptions:
     detokenize: gives the text of token ids, special tokens left out; None skips the text check. A `Tokenizer` is asked
     for special tokens and for the token ids of bad words as well.
     alpha: family-wise error rate of the statistical tests of a run.
+    spread: who looks at the parts of a large run.
     """
 
     tolerance: float | Literal["auto"] = DEFAULT_TOLERANCE
     detokenize: Callable[[Sequence[int]], str] | None = None
     alpha: float = DEFAULT_ALPHA
+    spread: Spread = alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from parity.comparator import DEFAULT_ALPHA, CompareOptions, Comparison, compare
+from parity.comparator.types import Spread, alone
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
@@ -35,9 +36,10 @@ def analyse(
     model: Path | None,
     alpha: float = DEFAULT_ALPHA,
     crossed: Crossed | None = None,
+    spread: Spread = alone,
 ) -> Comparison:
     """Compare, with the text check where the checkpoint's tokenizer is at hand."""
-    options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model), alpha=alpha)  # type: ignore[arg-type]
+    options = CompareOptions(tolerance, detokenizer(model), alpha, spread)  # type: ignore[arg-type]
     comparison = compare(baseline, candidate, scores or None, options, crossed)
 
     def shown(finding: Finding) -> Finding:

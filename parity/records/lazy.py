@@ -219,7 +219,7 @@ class Each(Sequence[V_co]):
     def __getitem__(self, row: slice) -> Sequence[V_co]: ...
     def __getitem__(self, row: int | slice) -> V_co | Sequence[V_co]:
         if isinstance(row, slice):
-            return Picked(self, np.arange(len(self))[row])
+            return Picked(self, np.arange(*row.indices(len(self))))
         return self.of.at(row)
 
     def __iter__(self) -> Iterator[V_co]:

@@ -36,7 +36,9 @@ def judge(inputs: Inputs, references: References, pairs: Pairs, options: Compare
     rules = requested(inputs, pairs)
     judged = Judged()
     if greedy.keys or not inputs.is_random:
-        judged = judge_pairs(setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules))
+        judged = judge_pairs(
+            setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules), options.spread
+        )
     judged = replace(judged, broken=rules.broken)
     if not inputs.is_random:
         return judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.reference.stored import gaps_alone, overlaid
 from parity.comparator.streams.pairing import at_rows
-from parity.comparator.types import CompletionClass
+from parity.comparator.types import CompletionClass, Spread
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
 from parity.records.kinds import Family
@@ -112,65 +112,101 @@ class Judged(Struct, frozen=True):
         )
 
 
-def judge_pairs(setup: Setup) -> Judged:
+def judge_pairs(setup: Setup, spread: Spread) -> Judged:
     """Findings for every pair; those with another prompt have that one alone."""
-    gaps, differing = _differing(setup)
+    gaps, parts = _differing(setup)
     seen = _Seen(setup)
-    for part in looked_at(chain(differing, _identical(setup)), setup, detectors(), gaps):
-        for case in part:
-            seen.add(case)
+    every: list[_Parted | _Equal] = [*parts, *_identical(setup)]
+    for some in looked_at(
+        every,
+        lambda part: part.cases(),
+        setup,
+        detectors(),
+        gaps,
+        partial(_Some.of, setup),
+        spread,
+    ):
+        seen.add(some)
     return replace(seen.judged(), gaps=gaps)
 
 
+class _Some(Struct):
+    """What is known of some cases that all detectors have looked at, by their places in the run: first those that
+    part."""
+
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    classes: array[int] = field(default_factory=lambda: array("b"))
+    """Of each row, in ORDER."""
+    limited: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q"), array("q")))
+    findings: list[tuple[int, Finding]] = field(default_factory=list)
+    suspects: dict[int, Event] = field(default_factory=dict)
+    doubtful: dict[int, InDoubt] = field(default_factory=dict)
+    contradicted: set[int] = field(default_factory=set)
+    baseline_ends: dict[int, Message] = field(default_factory=dict)
+
+    @staticmethod
+    def of(setup: Setup, cases: Sequence[Case]) -> _Some:
+        found = _Some()
+        for case in cases:
+            found._add(case, setup)
+        return found
+
+    def _add(self, case: Case, setup: Setup) -> None:
+        tolerance, row = setup.tolerance, case.row
+        place = row + case.is_identical * len(setup.pairs.keys)
+        cls = class_of(case, tolerance)
+        self.rows.append(row)
+        self.classes.append(ORDER.index(cls))
+        self.findings += [(place, found) for found in findings.findings_of(case, setup.arms, tolerance)]
+        if case.unjudged_from is not None and not case.events:
+            for column, number in zip(self.limited, (row, case.unjudged_from), strict=True):
+                column.append(number)
+        if case.suspect is not None and cls == "unjudged" and not _baseline_is_wrong(case):
+            self.suspects[place] = case.suspect
+        if case.doubtful is not None:
+            self.doubtful[place] = case.doubtful
+        if case.contradicted and not _broke_first(case):
+            self.contradicted.add(place)
+        if case.baseline_end is not None:
+            self.baseline_ends[place] = case.baseline_end
+
+
 class _Seen:
-    """What is known of the cases that all detectors have looked at, in any order, by their places in the run: first
-    those that part."""
+    """What is known of all cases, in any order."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._classes = np.full(len(setup.pairs.keys), ORDER.index("identical"), dtype=np.int8)
-        self._limited = array("q"), array("q")
         self._findings = Gathering()
-        self._suspects: dict[int, Event] = {}
-        self._doubtful: dict[int, InDoubt] = {}
-        self._contradicted: set[int] = set()
-        self._baseline_ends: dict[int, Message] = {}
+        self._all = _Some()
 
-    def add(self, case: Case) -> None:
-        tolerance, row = self._setup.tolerance, case.row
-        place = row + case.is_identical * len(self._classes)
-        cls = class_of(case, tolerance)
-        self._classes[row] = ORDER.index(cls)
-        for found in findings.findings_of(case, self._setup.arms, tolerance):
+    def add(self, some: _Some) -> None:
+        self._classes[some.rows] = some.classes
+        for place, found in some.findings:
             self._findings.append(place, found)
-        if case.unjudged_from is not None and not case.events:
-            for column, number in zip(self._limited, (row, case.unjudged_from), strict=True):
-                column.append(number)
-        if case.suspect is not None and cls == "unjudged" and not _baseline_is_wrong(case):
-            self._suspects[place] = case.suspect
-        if case.doubtful is not None:
-            self._doubtful[place] = case.doubtful
-        if case.contradicted and not _broke_first(case):
-            self._contradicted.add(place)
-        if case.baseline_end is not None:
-            self._baseline_ends[place] = case.baseline_end
+        for column, numbers in zip(self._all.limited, some.limited, strict=True):
+            column.extend(numbers)
+        self._all.suspects |= some.suspects
+        self._all.doubtful |= some.doubtful
+        self._all.contradicted |= some.contradicted
+        self._all.baseline_ends |= some.baseline_ends
 
     def judged(self) -> Judged:
         """With those that were not asked alike."""
         pairs = self._setup.pairs
         mismatches = findings.input_mismatches(self._setup.arms, pairs)
         self._classes[~pairs.same_prompt] = ORDER.index("corrupt")
-        rows, unjudged_from = (np.array(one, dtype=np.int64) for one in self._limited)
+        rows, unjudged_from = (np.array(one, dtype=np.int64) for one in self._all.limited)
         order = np.argsort(rows)
         recorded = self._setup.inputs.candidate.has_logprobs
         return Judged(
             findings=joined(mismatches, self._findings.in_order()),
             classes=by_row(pairs.keys, self._classes),
             limited=pairs.numbered(rows[order], unjudged_from[order]),
-            suspects=self._by_key(self._suspects),
-            doubtful=self._by_key(self._doubtful),
-            contradicted=list(map(self._key, sorted(self._contradicted))),
-            baseline_ends=self._by_key(self._baseline_ends),
+            suspects=self._by_key(self._all.suspects),
+            doubtful=self._by_key(self._all.doubtful),
+            contradicted=list(map(self._key, sorted(self._all.contradicted))),
+            baseline_ends=self._by_key(self._all.baseline_ends),
             notes=list(_of_lists(self._setup)),
             excused=max(self._setup.tolerance, self._setup.doubt.excused(own_logprobs=recorded)),
         )
@@ -231,7 +267,29 @@ def _broke_first(case: Case) -> bool:
     )
 
 
-def _differing(setup: Setup) -> tuple[Mapping[Key, TokenGaps], Iterator[Sequence[Case]]]:
+class _Parted(Struct, frozen=True):
+    """Pairs of other tokens: their rows, and which of them may be too long, shape (N,)."""
+
+    rows: npt.NDArray[np.int64]
+    gaps: Mapping[Key, TokenGaps]
+    too_long: npt.NDArray[np.bool_]
+    setup: Setup
+
+    def cases(self) -> Sequence[Case]:
+        return _parted(self.rows, self.gaps, self.too_long, self.setup)
+
+
+class _Equal(Struct, frozen=True):
+    """Pairs of equal tokens: their rows, shape (N,)."""
+
+    rows: npt.NDArray[np.int64]
+    setup: Setup
+
+    def cases(self) -> Sequence[Case]:
+        return [Case(self.setup.pairs, row, -1) for row in self.rows.tolist()]
+
+
+def _differing(setup: Setup) -> tuple[Mapping[Key, TokenGaps], Sequence[_Parted]]:
     """Gaps of the candidate's scored completions that part from the baseline's; and the pairs of equal
     prompts and other tokens, each with what the reference says of it."""
     pairs = setup.pairs
@@ -240,7 +298,7 @@ def _differing(setup: Setup) -> tuple[Mapping[Key, TokenGaps], Iterator[Sequence
     asked_alike = not setup.inputs.candidate.own_sampling
     too_long = stops.may_overrun(pairs.candidate, setup.rules, pairs.candidate_tokens, asked_alike=asked_alike)
     parts = (where[begin : begin + AT_ONCE] for begin in range(0, len(where), AT_ONCE))
-    return gaps, (_parted(part, gaps, too_long[part], setup) for part in parts)
+    return gaps, [_Parted(part, gaps, too_long[part], setup) for part in parts]
 
 
 def _parted(
@@ -281,15 +339,14 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     return Case(pairs, row, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
 
-def _identical(setup: Setup) -> Iterator[Sequence[Case]]:
+def _identical(setup: Setup) -> Sequence[_Equal]:
     """The pairs of equal tokens in which something else is to be looked at."""
     pairs = setup.pairs
     same = pairs.identical & pairs.same_prompt
     rows = np.flatnonzero(same)
     if not any(detector.at_equal_tokens for detector in detectors()):
         rows = np.flatnonzero(same & _odd(setup, rows))
-    for begin in range(0, len(rows), AT_ONCE):
-        yield [Case(pairs, row, -1) for row in rows[begin : begin + AT_ONCE].tolist()]
+    return [_Equal(rows[begin : begin + AT_ONCE], setup) for begin in range(0, len(rows), AT_ONCE)]
 
 
 def _odd(setup: Setup, equal: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

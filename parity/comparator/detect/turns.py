@@ -5,16 +5,21 @@ Only the cases that a detector has to see at once (`Detector.together`) wait for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from parity.comparator.detect.cases import Case, Cases, Detector, PairByPair, Setup, is_bare
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import Spread
 from parity.records import Key
-from parity.unnamed import Numbers
+
+P = TypeVar("P")
+S = TypeVar("S")
 
 AT_ONCE = 1 << 10
 """Cases that are looked at together."""
@@ -25,7 +30,7 @@ class _Waiting:
 
     def __init__(self, pairs: Pairs, gaps: Mapping[Key, TokenGaps]) -> None:
         """gaps: of the scored ones; where these lie in a file, a case waits without them."""
-        self._pairs, self._bare, self._held, self._gaps = pairs, Numbers("q", held=True), list[Case](), gaps
+        self._pairs, self._bare, self._held, self._gaps = pairs, array("q"), list[Case](), gaps
 
     def append(self, case: Case) -> None:
         if is_bare(case):
@@ -35,6 +40,23 @@ class _Waiting:
         else:
             self._held.append(case)
 
+    def take(self, others: _Waiting | _Sent) -> None:
+        """Those that another look, or another process, left waiting."""
+        if isinstance(others, _Waiting):
+            self._bare.extend(others._bare)
+            self._held += others._held
+            return
+        self._bare.extend(others.bare)
+        for values in others.held:
+            case = Case(self._pairs, *values)
+            missing = case.from_scores and isinstance(self._gaps, dict)
+            self._held.append(replace(case, gaps=self._gaps[case.key]) if missing else case)
+
+    def __reduce__(self) -> tuple[type[_Sent], tuple[Any, ...]]:
+        """As it is sent: pairs and gaps by scores are there already."""
+        bare = (replace(one, gaps=None) if one.from_scores else one for one in self._held)
+        return _Sent, (self._bare, [astuple(one)[1:] for one in bare])
+
     def __len__(self) -> int:
         return len(self._bare) + len(self._held)
 
@@ -42,7 +64,7 @@ class _Waiting:
         """All of them, in the order of the run: first those that part."""
         held = sorted(self._held, key=lambda case: (case.is_identical, case.row))
         rows = np.array([case.row for case in held], dtype=np.int64)
-        bare = np.sort(self._bare.whole())
+        bare = np.sort(np.array(self._bare, dtype=np.int64))
         parted = np.searchsorted([case.is_identical for case in held], 1)
         places = np.arange(len(held)) + np.where(np.arange(len(held)) < parted, np.searchsorted(bare, rows), len(bare))
         every = np.zeros(len(self), dtype=np.int64)
@@ -51,21 +73,45 @@ class _Waiting:
         return Cases(self._pairs, every, dict(zip(places.tolist(), held, strict=True)), self._gaps)
 
 
+class _Sent(NamedTuple):
+    """`_Waiting` on its way: rows of those of which nothing is known, and all but `pairs` of the others."""
+
+    bare: array[int]
+    held: list[tuple[Any, ...]]
+
+
 def looked_at(
-    parts: Iterable[Sequence[Case]], setup: Setup, detectors: Sequence[Detector], gaps: Mapping[Key, TokenGaps]
-) -> Iterator[Sequence[Case]]:
-    """Each case of `parts` once, after all detectors; in parts, in any order. gaps: of those that are scored."""
+    parts: Sequence[P],
+    cases_of: Callable[[P], Sequence[Case]],
+    setup: Setup,
+    detectors: Sequence[Detector],
+    gaps: Mapping[Key, TokenGaps],
+    see: Callable[[Sequence[Case]], S],
+    spread: Spread,
+) -> Iterator[S]:
+    """What `see` makes of the cases of `parts`: of each once, after all detectors, in any order. gaps: of those that
+    are scored."""
     detectors = [one for one in detectors if one.is_asked(setup)]
-    waiting = [_Waiting(setup.pairs, gaps) for _ in detectors]
-    for part in parts:
-        yield _through(part, 0, setup, detectors, waiting)
+
+    def nobody() -> list[_Waiting]:
+        return [_Waiting(setup.pairs, gaps) for _ in detectors]
+
+    def work(part: P) -> tuple[S, list[_Waiting]]:
+        others = nobody()
+        return see(_through(cases_of(part), 0, setup, detectors, others)), others
+
+    waiting = nobody()
+    for seen, left in spread(parts, work):
+        for of_all, some in zip(waiting, left, strict=True):
+            of_all.take(some)
+        yield seen
     for turn, detector in enumerate(detectors):
         if not len(waiting[turn]):
             continue
         cases = detector.look(waiting[turn].in_order(), setup)
         waiting[turn] = _Waiting(setup.pairs, gaps)
         for begin in range(0, len(cases), AT_ONCE):
-            yield _through(cases[begin : begin + AT_ONCE], turn + 1, setup, detectors, waiting)
+            yield see(_through(cases[begin : begin + AT_ONCE], turn + 1, setup, detectors, waiting))
 
 
 def _through(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from parity.comparator.statistics import (
 from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Stats, Unsupported
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.steps import places_of
-from parity.comparator.types import CompletionClass
+from parity.comparator.types import CompletionClass, Spread, alone
 from parity.records import RUN, Completion, Key, RaggedTokens, Severity, TokenIds
 from parity.records.many_findings import Placed
 
@@ -146,19 +147,32 @@ def _looping(tails: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return result
 
 
-def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray]) -> Drift | None:
+DRIFT_AT_ONCE = 1 << 12
+"""Completions whose gaps are looked at together."""
+
+
+def drift(
+    baseline_gaps: Mapping[Key, FloatArray],
+    candidate_gaps: Mapping[Key, FloatArray],
+    keys: Sequence[Key],
+    spread: Spread = alone,
+) -> Drift | None:
     """Is the candidate's mean gap larger than the baseline's, though no token crosses the tolerance?
 
-    Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
-    None without scores on both sides.
+    Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test; keys: of all
+    pairs. None without scores on both sides.
     """
+
+    def work(begin: int) -> _PartOfGaps:
+        return _part_of_gaps(baseline_gaps, candidate_gaps, keys[begin : begin + DRIFT_AT_ONCE])
+
     means = array("d"), array("d")
-    for key, mine in candidate_gaps.items():
-        if (theirs := baseline_gaps.get(key)) is not None:
-            both = _mean(theirs), _mean(mine)
-            if all(map(math.isfinite, both)):
-                for column, mean in zip(means, both, strict=True):
-                    column.append(mean)
+    quantiles = _Thinned(), _Thinned()
+    for some in spread(range(0, len(keys), DRIFT_AT_ONCE), work):
+        for column, more in zip(means, some.means, strict=True):
+            column.extend(more)
+        for of_arm, gaps in zip(quantiles, some.gaps, strict=True):
+            of_arm.add(gaps)
     left, right = map(np.array, means)
     if len(left) < 8:
         return None
@@ -170,20 +184,40 @@ def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, 
         candidate_mean_gap=float(right.mean()),
         ratio=ratio,
         p_value=p_value,
-        baseline_quantiles=_quantiles(baseline_gaps),
-        candidate_quantiles=_quantiles(candidate_gaps),
+        baseline_quantiles=_quantiles(quantiles[0]),
+        candidate_quantiles=_quantiles(quantiles[1]),
         drifted=bool(p_value < 0.001 and (ratio is None or ratio >= DRIFT_RATIO)),
     )
 
 
-def _mean(gaps: FloatArray) -> float:
-    known = gaps[np.isfinite(gaps)]
-    return float(known.mean()) if len(known) else float("nan")
+class _PartOfGaps(NamedTuple):
+    """Of some pairs, the baseline's and the candidate's: mean gaps where both are known, and all gaps, nats."""
+
+    means: tuple[array[float], array[float]]
+    gaps: tuple[FloatArray, FloatArray]
 
 
-def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
+def _part_of_gaps(
+    baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray], keys: Sequence[Key]
+) -> _PartOfGaps:
+    means = array("d"), array("d")
+    known: tuple[list[FloatArray], list[FloatArray]] = [], []
+    for key in keys:
+        both = []
+        for of_arm, all_of_arm in zip((baseline_gaps, candidate_gaps), known, strict=True):
+            if (gaps := of_arm.get(key)) is not None and len(finite := gaps[np.isfinite(gaps)]):
+                all_of_arm.append(finite)
+                both.append(float(finite.mean()))
+        if len(both) == len(means):
+            for column, mean in zip(means, both, strict=True):
+                column.append(mean)
+    baseline, candidate = (np.concatenate(one) if one else np.empty(0) for one in known)
+    return _PartOfGaps(means, (baseline, candidate))
+
+
+def _quantiles(gaps: _Thinned) -> dict[str, float]:
     names = ("0.5", "0.9", "0.99", "0.999", "1")
-    some, largest = _thinned(gaps.values())
+    some, largest = np.array(gaps.kept), gaps.largest
     if not len(some):
         return {}
     found = {
@@ -193,18 +227,20 @@ def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
     return found | {"1": round(largest, 5)}
 
 
-def _thinned(each: Iterable[FloatArray]) -> tuple[FloatArray, float]:
-    """(finite values, the largest of all): every one, or every second, fourth, ... where they are very many."""
-    kept, every, skip, largest = array("d"), 1, 0, -math.inf
-    for one in each:
-        known = one[np.isfinite(one)]
-        largest = max(largest, float(known.max(initial=-math.inf)))
-        kept.frombytes(known[skip::every].tobytes())
-        skip = (skip - len(known)) % every
-        if len(kept) >= 2 * QUANTILES_OF:
-            skip += every * (len(kept) % 2)
-            kept, every = kept[::2], 2 * every
-    return np.array(kept), largest
+class _Thinned:
+    """Values, every one, or every second, fourth, ... where they are very many; and the largest of all."""
+
+    def __init__(self) -> None:
+        self.kept, self.largest = array("d"), -math.inf
+        self._every, self._skip = 1, 0
+
+    def add(self, values: FloatArray) -> None:
+        self.largest = max(self.largest, float(values.max(initial=-math.inf)))
+        self.kept.frombytes(values[self._skip :: self._every].tobytes())
+        self._skip = (self._skip - len(values)) % self._every
+        while len(self.kept) >= 2 * QUANTILES_OF:
+            self._skip += self._every * (len(self.kept) % 2)
+            self.kept, self._every = self.kept[::2], 2 * self._every
 
 
 def position_in_step(

@@ -29,7 +29,7 @@ from parity.comparator.reference.stored import ScoredGaps, changed, overlaid
 from parity.comparator.reference.tolerance import chances_supported
 from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import run_finding
+from parity.comparator.types import CompareOptions, run_finding
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
@@ -62,12 +62,13 @@ def measure(
     pairs: Pairs,
     judged: Judged,
     completions: Found,
-    alpha: float,
+    options: CompareOptions,
 ) -> Run:
-    """The numbers of the run; `alpha`: the error rate of its tests."""
+    """The numbers of the run."""
+    alpha = options.alpha
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
     gaps = overlaid(_shared(references, pairs), judged.gaps)
-    whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha)
+    whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha, options.spread)
     of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
     tests, found, ends = (
         tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, (), ())

@@ -7,9 +7,9 @@ looked at in a few passes, whatever its size, and the answer does not depend on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,12 @@ from parity.comparator.population.residual_tests import BLOCK, Arm, ArmSums, Gro
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals, Residuals
 from parity.comparator.sums import Added, Sums
+from parity.comparator.types import Spread, alone
 from parity.unnamed import Unnamed
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 
 class Stretch:
@@ -81,26 +83,38 @@ NONE_THERE = 0.2
 
 
 class Looked:
-    """Iterates over the stretches of a run, as often as asked. What was recorded of all tokens is known from the
-    first look."""
+    """The stretches of a run, looked at as often as asked. What was recorded of all tokens is known from the first
+    look."""
 
     def __init__(
-        self, residuals: Residuals, step: float, spot: Callable[[PairedResiduals], Ints] | None = None
+        self,
+        residuals: Residuals,
+        step: float,
+        spot: Callable[[PairedResiduals], Ints] | None = None,
+        spread: Spread = alone,
     ) -> None:
         """step: the bf16 unit of the logits, nats. spot: as `New` has it."""
         self._residuals, self._step = residuals, step
-        self._new, self._stretches = Unnamed(), 0
-        self.completions = 0
+        self._spread = alone if residuals.are_held else spread
+        self._new = Unnamed()
+        self._numbers: list[int] = []
+        """Of the stretches that there are residuals of."""
+        self._bits, self._before = [0], [0]
+        """Of each: where what is new begins, and completions in earlier ones."""
         new, every = New(residuals.most, spot), max(1, residuals.most // rates.QUANTILES_OF)
         sums, some = [], []
-        for one in residuals:
+        first = partial(self._first, every)
+        for number, looked in enumerate(self._spread(range(len(residuals)), first)):
+            if looked is None:
+                continue
+            one, of_arms, columns = looked
             self.by_scores = one.by_scores
             self._new.append(np.packbits(new.of(one), axis=1).tobytes())
-            self._stretches += 1
-            self.completions += Groups(numbered(one.row)).count
-            sums.append([ArmSums.of(arm, one.place) for arm in self._arms(one)])
-            columns = one.baseline, one.candidate, one.baseline_score, one.candidate_score
-            some.append([column[::every].copy() for column in columns])
+            self._numbers.append(number)
+            self._bits.append(self._new.size)
+            self._before.append(self._before[-1] + Groups(numbered(one.row)).count)
+            sums.append(of_arms)
+            some.append(columns)
         baseline, candidate, *scores = (np.concatenate(column) for column in zip(*some, strict=True))
         self.sample = Sample((baseline, candidate), (baseline + scores[0], candidate + scores[1]))
         self.baseline: ArmSums
@@ -108,6 +122,21 @@ class Looked:
         self.baseline, self.candidate = (reduce(add, of_arm) for of_arm in zip(*sums, strict=True))
         self._lifts = (self.baseline.lift(), self.candidate.lift(NONE_THERE)) if self.by_scores else (0.0, 0.0)
         self._only: Stretch | None = None
+
+    def _first(
+        self, every: int, number: int
+    ) -> tuple[PairedResiduals, tuple[ArmSums, ArmSums], tuple[FloatArray, ...]] | None:
+        """A stretch, what is recorded of its arms, and some of its numbers; None where there is no token."""
+        one = self._residuals[number]
+        if not len(one):
+            return None
+        baseline, candidate = (ArmSums.of(arm, one.place) for arm in self._arms(one))
+        columns = one.baseline, one.candidate, one.baseline_score, one.candidate_score
+        return one, (baseline, candidate), tuple(column[::every].copy() for column in columns)
+
+    @property
+    def completions(self) -> int:
+        return self._before[-1]
 
     @property
     def tokens(self) -> int:
@@ -125,28 +154,32 @@ class Looked:
             Arm.of(one.candidate, one.candidate_score, self._step),
         )
 
-    def __iter__(self) -> Iterator[Stretch]:
+    def _stretch(self, at: int) -> Stretch:
         if self._only is not None:
-            yield self._only
-            return
-        before = at = 0
-        for one in self._residuals:
-            packed = self._new.read(at, at := at + KINDS * _bytes(len(one)))
-            new = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(KINDS, -1), axis=1, count=len(one))
-            baseline, candidate = self._arms(one)
-            arms = baseline.lifted(one.place, self._lifts[0]), candidate.lifted(one.place, self._lifts[1])
-            found = Stretch(one, arms, new.astype(np.bool_), before)
-            if self._stretches == 1:
-                self._only = found
-            yield found
-            before += found.completion.count
+            return self._only
+        one = self._residuals[self._numbers[at]]
+        packed = np.frombuffer(self._new.read(*self._bits[at : at + 2]), dtype=np.uint8).reshape(KINDS, -1)
+        new = np.unpackbits(packed, axis=1, count=len(one)).astype(np.bool_)
+        baseline, candidate = self._arms(one)
+        arms = baseline.lifted(one.place, self._lifts[0]), candidate.lifted(one.place, self._lifts[1])
+        found = Stretch(one, arms, new, self._before[at])
+        if len(self._numbers) == 1:
+            self._only = found
+        return found
 
+    def each(self, ask: Callable[[Stretch], T]) -> Iterator[T]:
+        """What is said of each stretch, in order."""
 
-def _bytes(bits: int) -> int:
-    return (bits + 7) // 8
+        def of(at: int) -> T:
+            return ask(self._stretch(at))
+
+        return self._spread(range(len(self._numbers)), of)
 
 
 def in_one_pass(looked: Looked, questions: Sequence[Callable[[Stretch], Any]]) -> list[Any]:
     """What each of these answers of all stretches: its answers added up."""
-    each = ([one(part) for one in questions] for part in looked)
-    return reduce(lambda sums, more: list(map(add, sums, more)), each)
+
+    def answers(part: Stretch) -> list[Any]:
+        return [one(part) for one in questions]
+
+    return reduce(lambda sums, more: list(map(add, sums, more)), looked.each(answers))

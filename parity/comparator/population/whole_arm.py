@@ -28,6 +28,7 @@ from parity.comparator.reference.stored import changed, gaps_alone, overlaid
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
+from parity.comparator.types import Spread
 from parity.messages import Message, message
 from parity.records import Finding, Key
 from parity.records.many_findings import corrupt_of, heads
@@ -116,6 +117,7 @@ def whole_arm(
     gaps: Mapping[Key, TokenGaps],
     findings: Sequence[Finding],
     alpha: float,
+    spread: Spread,
 ) -> WholeArm:
     """`gaps`: of the candidate's scored completions; `findings`: those of completions."""
     if references.against_baseline:
@@ -132,15 +134,15 @@ def whole_arm(
     unit, differences = _lists(references, inputs)
     residuals = None
     if paired is not None:
-        residuals, missing = _usable(inputs, Looked(paired, unit or numerics.UNIT))
-    drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
+        residuals, missing = _usable(inputs, Looked(paired, unit or numerics.UNIT, spread=spread))
+    drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT, spread)
     keys = at_rows(pairs.keys, kept(np.flatnonzero(pairs.same_prompt)))
 
     def by_number(looked: Looked) -> dict[str, Looked]:
         if sum(since.values()) < REPEATED * looked.tokens:
             return {}
         whole, _ = _paired(inputs, references, pairs, gaps, Part({}, part.until))
-        return {} if whole is None else _by_number(whole, keys, unit or numerics.UNIT)
+        return {} if whole is None else _by_number(whole, keys, unit or numerics.UNIT, spread)
 
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys, by_number)
     if found is None:
@@ -150,14 +152,14 @@ def whole_arm(
     return WholeArm(found, drift, numerics_findings(inputs, found, drift, of_gaps), missing)
 
 
-def _by_number(whole: Residuals, keys: Sequence[Key], unit: float) -> dict[str, Looked]:
+def _by_number(whole: Residuals, keys: Sequence[Key], unit: float, spread: Spread) -> dict[str, Looked]:
     """The residuals of a run with those after contexts that other rounds, or samples, have as well: by what is
     numbered, where there is more than one."""
     found = {}
     for by in NUMBERED:
         numbers = np.array([getattr(key, by) for key in keys], dtype=np.int64)
         if len(numbers) and int(numbers.min()) < int(numbers.max()):
-            found[by] = Looked(whole, unit, partial(_at_rows_of, numbers))
+            found[by] = Looked(whole, unit, partial(_at_rows_of, numbers), spread)
     return found
 
 
@@ -317,6 +319,7 @@ def _gaps(
     part: Part,
     differences: FloatArray,
     unit: float,
+    spread: Spread,
 ) -> tuple[Drift | None, numerics.Gaps]:
     """What the gaps of greedy completions say of the arms."""
     if not references.baseline or not gaps:
@@ -328,7 +331,7 @@ def _gaps(
 
     own = changed(gaps_alone(references.baseline), of_part, greedy.__contains__)
     other = changed(gaps, of_part, greedy.__contains__)
-    drift = rates.drift(own, other)
+    drift = rates.drift(own, other, pairs.keys, spread)
     if drift is None:
         return None, numerics.Gaps()
     beyond = {

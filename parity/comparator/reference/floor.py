@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.stats import FloorStats
+from parity.comparator.sums import Added, Joined, Largest
 from parity.records import TopLogprobs
 
 SMALLEST_TOLERANCE = 0.125
@@ -134,8 +135,19 @@ class Floor(Struct, frozen=True):
         )
 
 
-def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: float) -> Floor | None:
-    """The floor from the baseline's own completions and their scores; None without any."""
+class FloorSums(Added, frozen=True):
+    """What a floor is made of, of some completions: as `Floor` has it."""
+
+    tokens: int
+    total: float
+    largest: Largest
+    flat: int
+    rejected: int
+    wide: Joined
+
+
+def floor_sums(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: float) -> FloorSums:
+    """Of the baseline's own completions and their scores."""
     tokens, total, largest, flat, rejected = 0, 0.0, 0.0, 0, 0
     wide: list[FloatArray] = []
     for view, top in scored:
@@ -155,10 +167,16 @@ def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: fl
                 best = np.fmax.reduce(top.values.T, axis=0)
                 near = best[:, None] - top.values <= tolerance  # not where a value is NaN
             flat += int((near.sum(axis=1) >= 5).sum())
-    if not tokens:
-        return None
     every = np.concatenate(wide) if wide else np.empty(0)
-    return Floor(tokens, largest, total / tokens, flat / tokens, every, rejected)
+    return FloorSums(tokens, total, Largest(largest), flat, rejected, Joined.of(every))
+
+
+def floor_of(sums: FloorSums) -> Floor | None:
+    """None where there is no token."""
+    if not sums.tokens:
+        return None
+    mean, flat = sums.total / sums.tokens, sums.flat / sums.tokens
+    return Floor(sums.tokens, sums.largest.value, mean, flat, sums.wide.values, sums.rejected)
 
 
 def automatic_tolerance(floor: Floor) -> float:

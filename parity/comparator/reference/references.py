@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 
 from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
-from parity.comparator.reference.floor import Floor, measure_floor
+from parity.comparator.reference.floor import Floor, FloorSums, floor_of, floor_sums
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.rivals import Rival, rivals_where_parted
 from parity.comparator.reference.sanity import Wrong, misspelt, wrong_scores
 from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.stored import pieces
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, Remarks, note, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
@@ -40,7 +43,8 @@ class References(Struct, frozen=True):
 
 def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
-    lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked)
+    spread = options.spread
+    lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked, spread)
     rivals: Mapping[Key, Rival] = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
     wrong = wrong_scores(inputs, pairs, lookup, rivals)
     if wrong is not None:
@@ -48,8 +52,12 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own, random = inputs.baseline.completions, inputs.is_random
-    greedy = (scored for key, scored in baseline.items() if not (random and inputs.is_drawn(own[key])))
-    floor = measure_floor(greedy, DEFAULT_TOLERANCE)
+
+    def sums(piece: Mapping[Key, tuple[TokenGaps, TopLogprobs]]) -> FloorSums:
+        greedy = (scored for key, scored in piece.items() if not (random and inputs.is_drawn(own[key])))
+        return floor_sums(greedy, DEFAULT_TOLERANCE)
+
+    floor = floor_of(reduce(add, spread(pieces(baseline), sums)))
     remarks = lookup.remarks if wrong is None else _said(wrong)
     remarks += Remarks() if wrong is not None or (said := misspelt(inputs, lookup)) is None else note(said)
     if not inputs.is_random:

@@ -6,9 +6,9 @@ of the kernel that chose the token, of the kernel that scored it, and of nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from msgspec import Struct
@@ -107,30 +107,42 @@ def _usable(found: FloatArray) -> FloatArray:
     return np.minimum(found, 0.0, out=found)
 
 
-class Residuals:
-    """The residuals of a run, one stretch of whole completions after another, as often as they are asked for. Those of
-    a large run are not held: they are computed anew each time."""
+class Residuals(Sequence[PairedResiduals]):
+    """The residuals of a run in stretches of whole completions; of some of them there may be none. Those of a large run
+    are not held: they are computed anew each time."""
 
-    def __init__(self, stretches: Callable[[int], Iterator[tuple[int, PairedResiduals]]], most: int) -> None:
-        """stretches: from a place on, each with the place after it. most: tokens there may be."""
-        self._stretches = stretches
-        self._held: list[PairedResiduals] = []
-        self._later = 0
-        """The place after those that are held (a run may have been looked at in part before)."""
-        self.most = most
+    def __init__(self, stretch: Callable[[int], PairedResiduals], count: int, most: int) -> None:
+        """stretch: one of these by its number; most: tokens there may be."""
+        self._stretch, self._count, self.most = stretch, count, most
+        self._held: dict[int, PairedResiduals] = {}
 
     @staticmethod
     def of(*held: PairedResiduals) -> Residuals:
         """Of stretches that are there."""
-        return Residuals(lambda begin: enumerate(held[begin:], begin + 1), sum(map(len, held)))
+        return Residuals(held.__getitem__, len(held), sum(map(len, held)))
 
-    def __iter__(self) -> Iterator[PairedResiduals]:
-        yield from self._held
-        for place, some in self._stretches(self._later):
-            if self.most <= HELD:
-                self._held.append(some)
-                self._later = place
-            yield some
+    @property
+    def are_held(self) -> bool:
+        return self.most <= HELD
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> PairedResiduals: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[PairedResiduals]: ...
+    def __getitem__(self, number: int | slice) -> PairedResiduals | Sequence[PairedResiduals]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        found = self._held.get(number)
+        if found is None:
+            found = self._stretch(number)
+            if self.are_held:
+                self._held[number] = found
+        return found
 
 
 STRETCH = 1 << 17
@@ -167,22 +179,20 @@ def paired_residuals(
             rows = kept(of_known)
     batches = list(batches_of(sides[1].sizes[rows], BATCH))
     looked = _Looked(sides, parts, sides[1].spread(since, 0), ends, scores if by_scores else None)
-    sizes = np.minimum(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]), ends[rows])
-    most = int(np.maximum(sizes - looked.first[rows], 0).sum())
+    ends_at = np.minimum(np.minimum(sides[0].sizes[rows], sides[1].sizes[rows]), ends[rows])
+    sizes = np.maximum(ends_at - looked.first[rows], 0)
+    of_batches = np.array([sizes[batch].sum() for batch in batches], dtype=np.int64)
+    stretches = list(batches_of(of_batches, STRETCH))
 
-    def stretches(begin: int) -> Iterator[tuple[int, PairedResiduals]]:
-        found = _Columns(min(most, STRETCH))
-        for number in range(begin, len(batches)):
-            some = _of_batch(looked, rows[batches[number]], vocab_size)
-            if found.count and found.count + len(some) > STRETCH:
-                yield number, found.whole(by_scores=by_scores)
-                found = _Columns(min(most, STRETCH))
-            found.add(some)
-        if found.count:
-            yield len(batches), found.whole(by_scores=by_scores)
+    def stretch(number: int) -> PairedResiduals:
+        here = stretches[number]
+        found = _Columns(int(of_batches[here].sum()))
+        for batch in batches[here]:
+            found.add(_of_batch(looked, rows[batch], vocab_size))
+        return found.whole(by_scores=by_scores)
 
-    found = Residuals(stretches, most)
-    return found if next(iter(found), None) is not None else None
+    found = Residuals(stretch, len(stretches), int(sizes.sum()))
+    return found if any(map(len, found)) else None
 
 
 def _known(keys: Sequence[Key], scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]]) -> BoolArray:

@@ -30,8 +30,8 @@ from parity.comparator.reference.gaps import (
 from parity.comparator.reference.logit_range import logit_range
 from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
-from parity.comparator.reference.stored import GapShelf, ScoredGaps
-from parity.comparator.types import Remarks
+from parity.comparator.reference.stored import GapShelf, ScoredGaps, packed
+from parity.comparator.types import Remarks, Spread, alone
 from parity.messages import Message, message
 from parity.records import (
     DEFAULT_TOLERANCE,
@@ -59,10 +59,16 @@ class Reference:
     """The scores of a comparison, looked up by completion."""
 
     def __init__(
-        self, baseline: Capture, candidate: Capture, scores: Scores, masked: frozenset[str] = frozenset()
+        self,
+        baseline: Capture,
+        candidate: Capture,
+        scores: Scores,
+        masked: frozenset[str] = frozenset(),
+        spread: Spread = alone,
     ) -> None:
         """`scores`: all there are, those of the captures among them (`conventions.same_habits`); `masked`: parameters
         whose forbidden tokens these do not list (`Inputs.masked`)."""
+        self._spread = spread
         self._scores: Mapping[ScoreKey, TopLogprobs] = scores
         self._baseline = baseline
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
@@ -169,30 +175,35 @@ class Reference:
         assert isinstance(self._scores, ScoreTable)
         if arm not in self._shelves:
             self._shelves[arm] = _Shelved.empty(len(table), self._scores.shelf())
-        shelved, every, order = self._shelves[arm], iter(completions), array("i")
+        shelved, order = self._shelves[arm], array("i")
         if len(completions) <= _AT_ONCE:
-            scored, rows = self._put(arm, table, list(every))
+            scored, rows, new = self._new(arm, table, completions)
+            shelved.put(new)
             found = [shelved.shelf.at(place) for place in shelved.places[rows].tolist()]
             return {one.key: (gaps, top) for (one, top), gaps in zip(scored, found, strict=True)}
-        while some := list(islice(every, _AT_ONCE)):
-            order.extend(self._put(arm, table, some)[1])
+
+        def work(begin: int) -> tuple[list[int], list[_New]]:
+            return self._new(arm, table, completions[begin : begin + _AT_ONCE])[1:]
+
+        for rows, new in self._spread(range(0, len(completions), _AT_ONCE), work):
+            order.extend(rows)
+            shelved.put(new)
         places = blank((len(table),), np.int64)
         places[:] = -1
         places[order] = shelved.places[order]
         return ScoredGaps(table, shelved.shelf, order, places)
 
-    def _put(
+    def _new(
         self, arm: str, table: ArmScores[Key], some: Sequence[Completion]
-    ) -> tuple[list[tuple[Completion, TopLogprobs]], list[int]]:
-        """Those that are scored, with the rows of their scores, whose gaps are on the shelf then."""
+    ) -> tuple[list[tuple[Completion, TopLogprobs]], list[int], list[_New]]:
+        """Those that are scored, the rows of their scores, and of which the gaps are not on the shelf yet."""
         shelved = self._shelves[arm]
         scored = [(one, top) for one in some if (top := self.score(arm, one)) is not None]
         rows = [row for one, _ in scored if (row := table.row(one.key)) is not None]
         digests = [_digest(one) for one, _ in scored]
         new = [at for at, row in enumerate(rows) if not shelved.knows(row, digests[at])]
-        for at, gaps in zip(new, self._computed([scored[at] for at in new]), strict=True):
-            shelved.put(rows[at], digests[at], gaps)
-        return scored, rows
+        computed = self._computed([scored[at] for at in new])
+        return scored, rows, [_New(rows[at], digests[at], packed(gaps)) for at, gaps in zip(new, computed, strict=True)]
 
     def _knows(self, arm: str, one: Completion) -> bool:
         """Are the gaps those of this completion? Another one of its key may be cut, or asked otherwise."""
@@ -311,8 +322,17 @@ class _Shelved(NamedTuple):
     def knows(self, row: int, digest: int) -> bool:
         return bool(self.places[row] >= 0 and self.of[row] == digest)
 
-    def put(self, row: int, digest: int, gaps: TokenGaps) -> None:
-        self.places[row], self.of[row] = self.shelf.put(gaps), digest
+    def put(self, new: Sequence[_New]) -> None:
+        for row, digest, piece in new:
+            self.places[row], self.of[row] = self.shelf.put(piece), digest
+
+
+class _New(NamedTuple):
+    """Gaps for the shelf: the row of the score, the `_digest` of the completion, what is put there."""
+
+    row: int
+    digest: int
+    piece: bytes
 
 
 _AT_ONCE = 256

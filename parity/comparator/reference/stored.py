@@ -28,20 +28,9 @@ class GapShelf:
         self._shelf = shelf
         self._near: tuple[int, TokenGaps | None] = (-1, None)
 
-    def put(self, gaps: TokenGaps) -> int:
-        """Where they are. Most completions have no gap: of these the best tokens and their logprobs are all."""
-        best = gaps.best.tobytes()
-        said = (
-            len(gaps.gap),
-            best,
-            gaps.best_id.tobytes(),
-            _but(gaps.gap.tobytes(), bytes(len(best))),
-            _but(gaps.bounded.tobytes(), bytes(len(gaps.bounded))),
-            _but(gaps.chosen.tobytes(), best),
-            _but(gaps.most.tobytes(), gaps.gap.tobytes()),
-            None if gaps.wanted is None else gaps.wanted.tobytes(),
-        )
-        return self._shelf.append(marshal.dumps(said, _VERSION))
+    def put(self, piece: bytes) -> int:
+        """Where it is; piece: as `packed` makes it."""
+        return self._shelf.append(piece)
 
     def at(self, place: int) -> TokenGaps:
         at, near = self._near
@@ -49,6 +38,22 @@ class GapShelf:
             near = _gaps(*marshal.loads(self._shelf.read(place)))  # our own, in a file that nobody else opens
             self._near = place, near
         return near
+
+
+def packed(gaps: TokenGaps) -> bytes:
+    """Most completions have no gap: of these the best tokens and their logprobs are all."""
+    best = gaps.best.tobytes()
+    said = (
+        len(gaps.gap),
+        best,
+        gaps.best_id.tobytes(),
+        _but(gaps.gap.tobytes(), bytes(len(best))),
+        _but(gaps.bounded.tobytes(), bytes(len(gaps.bounded))),
+        _but(gaps.chosen.tobytes(), best),
+        _but(gaps.most.tobytes(), gaps.gap.tobytes()),
+        None if gaps.wanted is None else gaps.wanted.tobytes(),
+    )
+    return marshal.dumps(said, _VERSION)
 
 
 def _but(said: bytes, usual: bytes) -> bytes | None:
@@ -83,7 +88,7 @@ class ScoredGaps(Mapping[Key, tuple[TokenGaps, TopLogprobs]]):
     each score of the arm, where its gaps are; -1 where it is not among these."""
 
     def __init__(self, table: ArmScores[Key], shelf: GapShelf, order: Sequence[int], places: Rows) -> None:
-        self._table, self._order = table, order
+        self._table, self._shelf, self._order, self._places = table, shelf, order, places
         self.gaps: Mapping[Key, TokenGaps] = _Gaps(table, shelf, order, places)
 
     def __getitem__(self, key: Key) -> tuple[TokenGaps, TopLogprobs]:
@@ -106,6 +111,22 @@ class ScoredGaps(Mapping[Key, tuple[TokenGaps, TopLogprobs]]):
     def values(self) -> Any:
         """As a mapping has it, in one pass."""
         return (value for _, value in self.items())
+
+    def pieces(self) -> Sequence[Mapping[Key, tuple[TokenGaps, TopLogprobs]]]:
+        """As `pieces` has it."""
+        table, shelf, order, places = self._table, self._shelf, self._order, self._places
+        return [ScoredGaps(table, shelf, order[at : at + AT_ONCE], places) for at in range(0, len(order), AT_ONCE)]
+
+
+AT_ONCE = 1 << 10
+"""Completions of a piece."""
+
+
+def pieces(
+    scored: Mapping[Key, tuple[TokenGaps, TopLogprobs]],
+) -> Sequence[Mapping[Key, tuple[TokenGaps, TopLogprobs]]]:
+    """The same in parts, each to be looked at from start to end; what is held is one."""
+    return scored.pieces() if isinstance(scored, ScoredGaps) else [scored]
 
 
 class _Gaps(Mapping[Key, TokenGaps]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from dataclasses import replace
 from typing import Any
@@ -115,7 +114,7 @@ def test_a_small_systematic_error_is_found_and_rounding_noise_is_not(size: float
 
 def test_drift_needs_enough_completions() -> None:
     few = {Key(f"p{n}", 0, 0): np.array([0.1]) for n in range(7)}
-    assert drift(few, few) is None
+    assert drift(few, few, list(few)) is None
 
 
 def test_tokens_find_their_place_in_a_step() -> None:
@@ -212,24 +211,28 @@ def test_values_of_another_shape_are_not_computed(name: str, value: Any) -> None
 @given(sizes=st.lists(st.integers(0, 40), max_size=60), most=st.integers(2, 50), seed=st.integers(0, 99))
 def test_very_many_values_are_thinned_evenly(sizes: list[int], most: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    parts = [np.where(rng.random(size) < 0.1, np.inf, rng.random(size)) for size in sizes]
+    parts = [rng.random(size) for size in sizes]
+    thinned = population_rates._Thinned()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(population_rates, "QUANTILES_OF", most)
-        found, largest = population_rates._thinned(parts)
-    everything = np.concatenate([np.empty(0), *(one[np.isfinite(one)] for one in parts)])
-    assert len(found) < 2 * most + 40
-    assert found.tolist() in [everything[:: 2**power].tolist() for power in range(12)]
-    assert len(found) == len(everything) or len(found) >= most // 2
-    assert largest == everything.max(initial=-np.inf)
+        for one in parts:
+            thinned.add(one)
+    everything = np.concatenate([np.empty(0), *parts])
+    assert len(thinned.kept) < 2 * most
+    assert thinned.kept.tolist() in [everything[:: 2**power].tolist() for power in range(12)]
+    assert len(thinned.kept) == len(everything) or len(thinned.kept) >= most // 2
+    assert thinned.largest == everything.max(initial=-np.inf)
 
 
 def test_very_many_completions_take_no_memory_where_values_are_thinned() -> None:
     one = np.zeros(2)
     tracemalloc.start()
-    found, _ = population_rates._thinned(itertools.repeat(one, 800_000))
+    thinned = population_rates._Thinned()
+    for _ in range(800_000):
+        thinned.add(one)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(found) >= population_rates.QUANTILES_OF
+    assert len(thinned.kept) >= population_rates.QUANTILES_OF
     assert peak < 16e6
 
 

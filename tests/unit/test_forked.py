@@ -1,0 +1,203 @@
+"""Parts of a run looked at by copies of this process: what is said is what one process says, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from parity import forked
+from parity.capture import read_capture, read_scores
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect import pairs, turns
+from parity.comparator.population import rates
+from parity.comparator.reference import residuals, scores, stored
+from parity.comparator.types import Spread, alone
+from parity.forked import CAN_FORK, Forked
+from parity.unnamed import Unnamed
+from tests.unit.test_capture_beside import written
+from tests.unit.test_packed_captures import packed
+from tests.unit.test_packed_scores import ARMS, made, scores_of, write
+
+pytestmark = pytest.mark.skipif(not CAN_FORK, reason="processes are copied on Linux alone")
+
+SELF = os.getpid()
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def who(part: int) -> tuple[int, bool]:
+    return part * part, os.getpid() == SELF
+
+
+def test_the_answers_come_in_order_and_from_others() -> None:
+    assert list(Forked(3)(range(11), who)) == [(one * one, False) for one in range(11)]
+
+
+@pytest.mark.parametrize(("jobs", "parts"), [(1, 5), (4, 1), (4, 0)])
+def test_one_process_or_one_part_is_looked_at_here(jobs: int, parts: int) -> None:
+    assert list(Forked(jobs)(range(parts), who)) == [(one * one, True) for one in range(parts)]
+
+
+def test_what_is_lost_is_looked_at_here() -> None:
+    def work(part: int) -> bool:
+        if part == 4 and os.getpid() != SELF:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid() == SELF
+
+    assert list(Forked(2)(range(8), work)) == [False, False, False, False, True, False, True, False]
+
+
+def test_what_goes_wrong_goes_wrong_here() -> None:
+    def work(part: int) -> int:
+        if part == 3:
+            raise ValueError(f"no {part} in {os.getpid() == SELF}")
+        return part
+
+    found: list[int] = []
+    with pytest.raises(ValueError, match="no 3 in True"):
+        found.extend(iter(Forked(2)(range(8), work)))
+
+
+def test_an_answer_that_cannot_be_sent_is_found_here() -> None:
+    def work(part: int) -> Callable[[], int]:
+        return lambda: part
+
+    assert [one() for one in Forked(2)(range(4), work)] == [0, 1, 2, 3]
+
+
+def test_none_is_started_where_the_system_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError("no room")
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert list(Forked(2)(range(4), who)) == [(one * one, True) for one in range(4)]
+
+
+def test_who_stops_asking_ends_them() -> None:
+    pids = Forked(2)(range(40), lambda part: os.getpid())
+    seen = {next(pids), next(pids)}
+    pids.close()  # type: ignore[attr-defined]
+    assert len(seen) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in seen)
+
+
+KILLED = """
+import os, sys, time
+from parity.forked import Forked
+def work(part):
+    if part < 2:
+        return os.getpid()
+    time.sleep(0.01)
+    return part
+answers = Forked(2)(range(2000), work)
+print(next(answers), next(answers), flush=True)
+time.sleep(600)
+"""
+
+
+def test_none_outlives_a_process_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    children = [int(pid) for pid in parent.stdout.readline().split()]
+    assert all(Path(f"/proc/{pid}").exists() for pid in children)
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 60
+    while any(running(pid) for pid in children):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # dead, and nobody has asked after it yet
+
+
+def test_nothing_is_written_over_in_a_copy() -> None:
+    store = Unnamed()
+    store.append(b"before")
+
+    def work(part: int) -> bytes:
+        with pytest.raises(RuntimeError, match="copy"):
+            store.append(b"in a copy")
+        return store.read(0, 20)
+
+    answers = Forked(2)(range(2), work) if os.getpid() == SELF else iter(())
+    assert list(answers) == [b"before", b"before"]
+    store.append(b" and after")
+    assert store.read(0, 20) == b"before and after"
+
+
+@contextmanager
+def small_parts() -> Iterator[None]:
+    """So small that a few completions are many parts, of which none is held."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pairs, turns, stored):
+            patch.setattr(module, "AT_ONCE", 3)
+        patch.setattr(scores, "_AT_ONCE", 3)
+        patch.setattr(rates, "DRIFT_AT_ONCE", 3)
+        for name, size in (("BATCH", 64), ("STRETCH", 128), ("HELD", 0)):
+            patch.setattr(residuals, name, size)
+        yield
+
+
+class Counting:
+    """`Forked`, and how often it had something to share."""
+
+    def __init__(self) -> None:
+        self.shared = 0
+        self._forked = Forked(2)
+
+    def __call__(self, parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+        self.shared += len(parts) > 1
+        return self._forked(parts, work)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["objects", "columns"])
+@pytest.mark.parametrize("seed", [0, 1, 2, 9, 19, 23, 31])
+def test_a_comparison_says_the_same(tmp_path: Path, seed: int, large: bool) -> None:
+    rng = Random(seed)
+    arms = made(rng, logprobs=seed % 3 > 0)
+    paths = [written(tmp_path / f"{number}.jsonl", *one) for number, one in enumerate(zip(ARMS, arms, strict=True))]
+    file = write(tmp_path / "scores.jsonl", scores_of(rng, arms)) if seed % 2 else None
+
+    def compared(spread: Spread) -> Comparison:
+        baseline = read_capture(paths[0])
+        candidate = read_capture(paths[1], beside=baseline)
+        known = read_scores(file) if file else {}
+        return compare(baseline, candidate, known, CompareOptions("auto" if seed % 2 else 0.25, spread=spread))
+
+    def said(of: Comparison) -> tuple[str, str]:
+        kept = [{key: gaps.gap.tolist() for key, gaps in one.items()} for one in (of.baseline_gaps, of.candidate_gaps)]
+        return json.dumps(of.to_json(), default=str), repr(kept)
+
+    counting = Counting()
+    with small_parts():
+        if large:
+            with packed():
+                one, other = compared(alone), compared(counting)
+                answers = said(one), said(other)
+        else:
+            answers = said(compared(alone)), said(compared(counting))
+    assert answers[0] == answers[1]
+    assert counting.shared >= (10 if large and seed == 23 else 1)
+
+
+def test_how_many_where_nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked, "usable_cores", lambda: 64)
+    assert Forked()._jobs == forked.MOST
+    assert Forked(12)._jobs == 12
