@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,27 +59,12 @@ def emit_json(value: Json, *, on_one_line: bool = False) -> None:
     emit(_json_text(value, on_one_line=on_one_line), document=True)
 
 
-_AT_ONCE = 256
-"""Rows that are made to text at once."""
-
-
 def emit_long_json(value: Mapping[str, Json], name: str, rows: Iterable[Json]) -> None:
     """As `emit_json` writes `value` with `rows` in its field `name`, but never all of them in memory as text."""
-    rest = iter(rows)
-    beginning = _json_text({**value, name: [None]}).rstrip("\n")
-    opened = f'\n  "{name}": [\n'
-    head, _, tail = beginning.partition(f"{opened}    null\n  ]")
-    if not (some := list(islice(rest, _AT_ONCE))):
-        return emit_json({**value, name: []})
-    text = head + opened
-    while some:
-        # In its place in the document, so that it is indented as there.
-        block = _json_text({name: some})
-        text += block[len("{" + opened) : -len("\n  ]\n}")]
-        if some := list(islice(rest, _AT_ONCE)):
-            emit(f"{text},", document=True)
-            text = ""
-    return emit(f"{text}\n  ]{tail}", document=True)
+    from parity.records.long_json import blocks
+
+    for block in blocks(value, name, rows, _json_text):
+        emit(block, document=True)
 
 
 def _json_text(value: Json, *, on_one_line: bool = False) -> str:

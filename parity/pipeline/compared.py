@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,8 @@ from parity.comparator.stats import Numerics, Stats
 from parity.errors import writing
 from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
+from parity.records.long_json import blocks
+from parity.records.many_findings import ManyFindings, gathered
 from parity.records.next_steps import steps_from
 
 
@@ -29,6 +31,8 @@ class _Kept:
     numerics: Numerics | None
     said: tuple[int, int]
     classes: tuple[int, int]
+    many: Sequence[Finding] | None
+    """The findings, where they are too many to stand in what was said."""
 
 
 _MAKE_ROOM = message("pipeline.make_room_then_captures", "make room, then `parity run --resume`: the captures are kept")
@@ -37,7 +41,7 @@ _MAKE_ROOM = message("pipeline.make_room_then_captures", "make room, then `parit
 class Compared(Mapping[str, Comparison]):
     """Comparisons by candidate arm. Each is read again when it is asked for; only verdicts and reasons are in memory.
 
-    The file has no name and goes with this object. Values come back as JSON has them: no NaN, names as strings.
+    Files have no names and go with this object. Values come back as JSON has them: no NaN, names as strings.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -51,8 +55,10 @@ class Compared(Mapping[str, Comparison]):
     def add(self, arm: str, comparison: Comparison) -> None:
         """Raises ParityError where the disk is full."""
         classes = [(*key, str(kind)) for key, kind in comparison.classes.items()]
+        many = gathered(iter(comparison.findings)) if isinstance(comparison.findings, ManyFindings) else None
+        value = comparison.to_json() if many is None else _without_findings(comparison)
         with writing(self._directory, _MAKE_ROOM):
-            said = self._append(dumped(comparison.to_json()))
+            said = self._append(dumped(value))
             self._kept[arm] = _Kept(
                 comparison.verdict,
                 comparison.reasons,
@@ -60,6 +66,7 @@ class Compared(Mapping[str, Comparison]):
                 comparison.stats.numerics or None,
                 said,
                 self._append(orjson.dumps(classes)),
+                many,
             )
 
     def verdicts(self) -> dict[str, Verdict]:
@@ -76,19 +83,27 @@ class Compared(Mapping[str, Comparison]):
     def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons
 
-    def json_text(self, arm: str) -> bytes:
+    def json_pieces(self, arm: str) -> Iterator[bytes]:
         """`Comparison.to_json` as indented JSON."""
-        return self._read(self._kept[arm].said)
+        kept = self._kept[arm]
+        said = self._read(kept.said)
+        if kept.many is None:
+            yield said
+            return
+        findings = (one.to_json() for one in kept.many)
+        for number, block in enumerate(blocks(orjson.loads(said), "findings", findings, _text)):
+            yield (b"\n" if number else b"") + block.encode()
 
     def __getitem__(self, arm: str) -> Comparison:
-        said: dict[str, Any] = orjson.loads(self.json_text(arm))
+        kept = self._kept[arm]
+        said: dict[str, Any] = orjson.loads(self._read(kept.said))
         return Comparison(
             baseline=said["baseline"],
             candidate=said["candidate"],
             verdict=Verdict(said["verdict"]),
             reasons=_messages(said["messages"]["reasons"]),
-            findings=tuple(_finding(one) for one in said["findings"]),
-            classes={Key(*row[:3]): row[3] for row in orjson.loads(self._read(self._kept[arm].classes))},
+            findings=tuple(map(Finding.from_json, said["findings"])) if kept.many is None else kept.many,
+            classes={Key(*row[:3]): row[3] for row in orjson.loads(self._read(kept.classes))},
             stats=Stats.from_json(said["stats"]),
             notes=_messages(said["messages"]["notes"]),
             next_steps=steps_from(said["next_steps"]),
@@ -119,9 +134,13 @@ def dumped(value: Json) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
+def _text(value: Json) -> str:
+    return dumped(value).decode()
+
+
+def _without_findings(comparison: Comparison) -> dict[str, Json]:
+    return {**replace(comparison, findings=()).to_json(), "counts": comparison.counts}
+
+
 def _messages(values: list[Any]) -> tuple[Message, ...]:
     return tuple(Message.from_json(value) for value in values)
-
-
-def _finding(value: dict[str, Any]) -> Finding:
-    return Finding.from_json(value)

@@ -47,18 +47,19 @@ class Outcome:
         }
 
     def json_pieces(self) -> Iterator[bytes]:
-        """`to_json` as indented JSON, an arm at a time."""
+        """`to_json` as indented JSON, a piece at a time."""
         yield dumped(self._head()).removesuffix(b"\n}")
         yield b',\n  "arms": {'
         for number, name in enumerate(self.comparisons):
-            said = (
-                self.comparisons.json_text(name)
-                if isinstance(self.comparisons, Compared)
-                else dumped(self.comparisons[name].to_json())
-            )
             yield (b"," if number else b"") + b"\n    " + orjson.dumps(name) + b": "
-            yield said.replace(b"\n", b"\n    ")
+            for piece in self._of_arm(name):
+                yield piece.replace(b"\n", b"\n    ")
         yield b"\n  }\n}\n"
+
+    def _of_arm(self, name: str) -> Iterator[bytes]:
+        if isinstance(self.comparisons, Compared):
+            return self.comparisons.json_pieces(name)
+        return iter([dumped(self.comparisons[name].to_json())])
 
 
 def conclude(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from parity.comparator import Comparison
 from parity.comparator.stats import Rate, Stats
@@ -16,7 +18,8 @@ from parity.pipeline.compared import Compared
 from parity.pipeline.controls import Control
 from parity.pipeline.directory import write_json, write_whole
 from parity.pipeline.outcome import Outcome, conclude
-from parity.records import Finding, Key, Kind, Severity, Verdict, evidence_from_json
+from parity.records import Finding, Key, Kind, Severity, Verdict, evidence_from_json, many_findings
+from parity.records.many_findings import ManyFindings, each, gathered
 
 
 def comparison(arm: str, verdict: Verdict = Verdict.PASS) -> Comparison:
@@ -55,6 +58,46 @@ def test_the_result_is_written_piece_by_piece_as_if_it_were_one(tmp_path: Path) 
         write_json(tmp_path / "whole.json", outcome.to_json())
         assert (tmp_path / "pieces.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert list(json.loads((tmp_path / "pieces.json").read_bytes())["arms"]) == list(compared)
+
+
+def many(arm: str) -> Comparison:
+    given = comparison(arm)
+    evidence = given.findings[0].evidence
+    found = (
+        replace(given.findings[0], position=at, evidence=structs.replace(evidence, gap_of_baseline_token=at / 7))
+        for at in range(600)
+    )
+    return replace(given, findings=gathered(found))
+
+
+def test_very_many_findings_are_written_as_few_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what holds on to the captures (`each`) goes with the comparison."""
+    few = Compared(tmp_path)
+    few.add("x/b", many("x/b"))
+    assert few._kept["x/b"].many is None
+    monkeypatch.setattr(many_findings, "HELD", 16)
+    given, compared = many("x/b"), Compared(tmp_path)
+    assert isinstance(given.findings, ManyFindings)
+    asked = []
+
+    def shown(one: Finding) -> Finding:
+        asked.append(one.position)
+        return replace(one, length=7)
+
+    compared.add("x/b", replace(given, findings=each(given.findings, shown)))
+    compared.add("x/c", comparison("x/c"))
+    few.add("x/c", comparison("x/c"))
+    assert len(asked) == 600
+    pieces = [Outcome("id", tmp_path, Verdict.PASS, (), one) for one in (few, compared)]
+    longest = max(map(len, pieces[1].json_pieces()))
+    texts = [b"".join(one.json_pieces()) for one in pieces]
+    assert texts[0].replace(b'"length": null', b'"length": 7', 600) == texts[1]
+    assert longest < len(texts[1]) // 2
+    assert json.loads(texts[1]) == json.loads(json.dumps(pieces[1].to_json()))
+    assert compared["x/b"].findings[599].length == 7
+    assert compared["x/b"].counts == {"near_tie": 600}
+    assert len(asked) == 600
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_arm_is_an_error_and_says_what_the_others_came_to(tmp_path: Path) -> None:
