@@ -39,7 +39,7 @@ class Forked:
         at here."""
         self._jobs = (min(usable_cores(), MOST) if jobs is None else jobs) if CAN_FORK else 1
 
-    def __call__(self, parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+    def __call__(self, parts: Sequence[P], work: Callable[[P], R], about: object = None, /) -> Iterator[R]:
         """`work` of each part, in their order. What it changes is changed in a copy, or here."""
         jobs = min(self._jobs, len(parts))
         if jobs < 2:

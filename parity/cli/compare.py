@@ -115,14 +115,13 @@ def compare(
         with _readers(jobs, ray) as readers:
             sides = _sides(baseline, candidate, against, arm, scores, partial, db, watch, readers)
         inside = _inside(sides, steps)
-        watch.comparing()
         comparison = analyse(
             sides.baseline,
             with_drafts(sides.candidate, inside[1]),
             sides.scores,
             tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
             model=model,
-            spread=_comparers(sides.candidate, jobs),
+            spread=watch.comparing(_comparers(sides.candidate, jobs)),
         )
         comparison = with_steps(comparison, *inside)
     store = save or db is not None

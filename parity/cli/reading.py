@@ -1,19 +1,24 @@
-"""What is shown while large captures are read and compared: a bar on a terminal, nothing elsewhere."""
+"""What is shown while large captures are read and compared: a bar on a terminal, nothing elsewhere.
+
+Comparing goes through a run several times, each with a bar of its own."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from parity.language import render
-from parity.messages import message
+from parity.messages import Message, message
 from parity.text import visible
 
 if TYPE_CHECKING:
     from parity.capture.remote import Place
+    from parity.comparator.types import Spread
 
+P = TypeVar("P")
+R = TypeVar("R")
 LARGE_BYTES = 48 * 1024 * 1024
 """Files that are smaller together are compared in about a second."""
 
@@ -25,8 +30,9 @@ class Watch:
         """The next file: what `parity.capture.read_capture` takes as `seen`."""
         return None
 
-    def comparing(self) -> None:
-        """All is read."""
+    def comparing(self, spread: Spread) -> Spread:
+        """All is read: what `CompareOptions.spread` is then."""
+        return spread
 
 
 @contextmanager
@@ -56,24 +62,37 @@ def watched(files: Sequence[Place], stream: TextIO | None = None) -> Iterator[Wa
         console=Console(file=stream),
         transient=True,
     )
-    task = bars.add_task("", total=total)
 
     class Bar(Watch):
-        done = 0
+        done, task = 0, bars.add_task("", total=total)
 
         def file(self, path: Place) -> Callable[[int], None]:
             before = self.done
             self.done += _size(path)
             bars.update(
-                task,
+                self.task,
                 completed=before,
                 description=render(message("cli.reading", "reading {name}", name=visible(path.name))),
             )
-            return lambda read: bars.update(task, completed=before + read)
+            return lambda read: bars.update(self.task, completed=before + read)
 
-        def comparing(self) -> None:
-            bars.remove_task(task)
-            bars.add_task(render(message("cli.comparing", "comparing")), total=None)
+        def comparing(self, spread: Spread) -> Spread:
+            said = render(message("cli.comparing", "comparing"))
+            self._now(said, None)
+
+            def shown(parts: Sequence[P], work: Callable[[P], R], about: Message, /) -> Iterator[R]:
+                self._now(f"{said}: {render(about)}", len(parts))
+                for answer in spread(parts, work, about):
+                    bars.advance(self.task)
+                    yield answer
+                self._now(said, None)
+
+            return shown
+
+        def _now(self, said: str, total: int | None) -> None:
+            """Another bar in the place of the one before; total: None where nobody knows."""
+            bars.remove_task(self.task)
+            self.task = bars.add_task(said, total=total)
 
     with bars:
         yield Bar()

@@ -32,11 +32,12 @@ R = TypeVar("R")
 class Spread(Protocol):
     """Who answers a question about each part of something."""
 
-    def __call__(self, parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
-        """`work` of each part, in their order. It may run in a copy of this process: only its answers count."""
+    def __call__(self, parts: Sequence[P], work: Callable[[P], R], about: Message, /) -> Iterator[R]:
+        """`work` of each part, in their order. It may run in a copy of this process: only its answers count. about:
+        what is asked, a noun, for those who wait."""
 
 
-def alone(parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+def alone(parts: Sequence[P], work: Callable[[P], R], about: Message, /) -> Iterator[R]:
     """In this process, one after another."""
     return map(work, parts)
 

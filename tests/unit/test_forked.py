@@ -24,6 +24,7 @@ from parity.comparator.population import rates
 from parity.comparator.reference import residuals, scores, stored
 from parity.comparator.types import Spread, alone
 from parity.forked import CAN_FORK, Forked
+from parity.messages import Message
 from parity.unnamed import Unnamed
 from tests.unit.test_capture_beside import written
 from tests.unit.test_packed_captures import packed
@@ -154,7 +155,7 @@ class Counting:
         self.shared = 0
         self._forked = Forked(2)
 
-    def __call__(self, parts: Sequence[P], work: Callable[[P], R], /) -> Iterator[R]:
+    def __call__(self, parts: Sequence[P], work: Callable[[P], R], about: Message, /) -> Iterator[R]:
         self.shared += len(parts) > 1
         return self._forked(parts, work)
 

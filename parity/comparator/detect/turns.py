@@ -16,6 +16,7 @@ from parity.comparator.detect.cases import Case, Cases, Detector, PairByPair, Se
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Spread
+from parity.messages import message
 from parity.records import Key
 
 P = TypeVar("P")
@@ -23,6 +24,9 @@ S = TypeVar("S")
 
 AT_ONCE = 1 << 10
 """Cases that are looked at together."""
+
+
+_ABOUT = message("spread.pairs", "pairs of completions")
 
 
 class _Waiting:
@@ -101,7 +105,7 @@ def looked_at(
         return see(_through(cases_of(part), 0, setup, detectors, others)), others
 
     waiting = nobody()
-    for seen, left in spread(parts, work):
+    for seen, left in spread(parts, work, _ABOUT):
         for of_all, some in zip(waiting, left, strict=True):
             of_all.take(some)
         yield seen

@@ -26,6 +26,7 @@ from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, S
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass, Spread, alone
+from parity.messages import message
 from parity.records import RUN, Completion, Key, RaggedTokens, Severity, TokenIds
 from parity.records.many_findings import Placed
 
@@ -147,6 +148,8 @@ def _looping(tails: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return result
 
 
+ABOUT = message("spread.numerics", "numerics of the arms")
+
 DRIFT_AT_ONCE = 1 << 12
 """Completions whose gaps are looked at together."""
 
@@ -168,7 +171,7 @@ def drift(
 
     means = array("d"), array("d")
     quantiles = _Thinned(), _Thinned()
-    for some in spread(range(0, len(keys), DRIFT_AT_ONCE), work):
+    for some in spread(range(0, len(keys), DRIFT_AT_ONCE), work, ABOUT):
         for column, more in zip(means, some.means, strict=True):
             column.extend(more)
         for of_arm, gaps in zip(quantiles, some.gaps, strict=True):

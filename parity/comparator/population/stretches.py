@@ -104,7 +104,7 @@ class Looked:
         new, every = New(residuals.most, spot), max(1, residuals.most // rates.QUANTILES_OF)
         sums, some = [], []
         first = partial(self._first, every)
-        for number, looked in enumerate(self._spread(range(len(residuals)), first)):
+        for number, looked in enumerate(self._spread(range(len(residuals)), first, rates.ABOUT)):
             if looked is None:
                 continue
             one, of_arms, columns = looked
@@ -173,7 +173,7 @@ class Looked:
         def of(at: int) -> T:
             return ask(self._stretch(at))
 
-        return self._spread(range(len(self._numbers)), of)
+        return self._spread(range(len(self._numbers)), of, rates.ABOUT)
 
 
 def in_one_pass(looked: Looked, questions: Sequence[Callable[[Stretch], Any]]) -> list[Any]:

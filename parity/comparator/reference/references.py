@@ -14,7 +14,7 @@ from parity.comparator.reference.floor import Floor, FloorSums, floor_of, floor_
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.rivals import Rival, rivals_where_parted
 from parity.comparator.reference.sanity import Wrong, misspelt, wrong_scores
-from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.scores import ABOUT, Reference
 from parity.comparator.reference.stored import pieces
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, Remarks, note, reason
@@ -57,7 +57,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
         greedy = (scored for key, scored in piece.items() if not (random and inputs.is_drawn(own[key])))
         return floor_sums(greedy, DEFAULT_TOLERANCE)
 
-    floor = floor_of(reduce(add, spread(pieces(baseline), sums)))
+    floor = floor_of(reduce(add, spread(pieces(baseline), sums, ABOUT)))
     remarks = lookup.remarks if wrong is None else _said(wrong)
     remarks += Remarks() if wrong is not None or (said := misspelt(inputs, lookup)) is None else note(said)
     if not inputs.is_random:

@@ -48,6 +48,8 @@ from parity.records import (
 from parity.records.score_table import ArmScores, ScoreTable, Shelf
 from parity.unnamed import blank
 
+ABOUT = message("spread.scores", "tokens and their scores")
+
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
 
@@ -185,7 +187,7 @@ class Reference:
         def work(begin: int) -> tuple[list[int], list[_New]]:
             return self._new(arm, table, completions[begin : begin + _AT_ONCE])[1:]
 
-        for rows, new in self._spread(range(0, len(completions), _AT_ONCE), work):
+        for rows, new in self._spread(range(0, len(completions), _AT_ONCE), work, ABOUT):
             order.extend(rows)
             shelved.put(new)
         places = blank((len(table),), np.int64)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from parity.capture import read_capture, write_capture
 from parity.cli import reading
 from parity.cli.reading import watched
+from parity.comparator.types import alone
+from parity.messages import message
 from parity.records import Capture, Header
 
 
@@ -34,7 +37,7 @@ def capture(tmp_path: Path) -> Path:
 def shown_of(path: Path, stream: io.StringIO) -> str:
     with watched([path, path.parent / "missing"], stream) as watch:
         read_capture(path, seen=watch.file(path))
-        watch.comparing()
+        assert list(watch.comparing(alone)(range(3), abs, message("test.about", "signs"))) == [0, 1, 2]
     return stream.getvalue()
 
 
@@ -43,6 +46,30 @@ def test_a_large_file_is_seen_being_read(capture: Path, monkeypatch: pytest.Monk
     said = shown_of(capture, Terminal())
     last = said[said.rindex("comparing") :]
     assert "left:" not in last
+
+
+class Waiting(Terminal):
+    """A terminal on which something is waited for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text, self.shown = text, Event()
+
+    def write(self, text: str) -> int:
+        if self._text in text:
+            self.shown.set()
+        return super().write(text)
+
+
+def test_how_far_each_way_through_a_run_is(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LARGE_BYTES", 1)
+    stream = Waiting("comparing: signs")
+    with watched([capture], stream) as watch:
+        answers = watch.comparing(alone)(range(400), abs, message("test.about", "signs"))
+        assert next(answers) == 0
+        assert stream.shown.wait(60)
+        assert list(answers) == list(range(1, 400))
+    assert "left:" in stream.getvalue()[stream.getvalue().index("comparing: signs") :]
 
 
 def test_how_far_it_is(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
