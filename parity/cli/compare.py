@@ -121,7 +121,7 @@ def compare(
             sides.scores,
             tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
             model=model,
-            spread=watch.comparing(_comparers(sides.candidate, jobs)),
+            spread=watch.comparing(_comparers(sides, jobs)),
         )
         comparison = with_steps(comparison, *inside)
     store = save or db is not None
@@ -180,13 +180,15 @@ def _readers(jobs: int | None, ray: bool) -> AbstractContextManager[Readers]:
     return RayReaders()
 
 
-def _comparers(candidate: Capture, jobs: int | None) -> Spread:
-    """Who compares: of a capture that is held in memory, copies of this process would take longer than the rest."""
+def _comparers(sides: _Sides, jobs: int | None) -> Spread:
+    """Who compares: where all is held in memory, copies of this process would take longer than the rest."""
     from parity.comparator.types import alone
     from parity.forked import Forked
     from parity.records import Lazy
+    from parity.records.score_table import ScoreTable
 
-    return Forked(jobs) if isinstance(candidate.completions, Lazy) else alone
+    is_large = isinstance(sides.candidate.completions, Lazy) or isinstance(sides.scores, ScoreTable)
+    return Forked(jobs) if is_large else alone
 
 
 def _of_a_kit(path: Path) -> bool:
