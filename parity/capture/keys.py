@@ -54,8 +54,11 @@ class Keys(Index[Key]):
         self._made: _Columns | None = None
         """Of all that are packed."""
         self._views: tuple[memoryview, memoryview, memoryview] | None = None
+        """The same, of which each look gives a Python number."""
         self._last: tuple[object, int | None] = (None, None)
         """The last one that was found."""
+        self._in_turn, self._missed = True, False
+        """Whether it stood after the one that was found before; whether another one was not found since."""
 
     def append(self, key: Key) -> None:
         """While they are being read: nothing has been looked up yet. Raises ParityError where the disk is full."""
@@ -84,7 +87,7 @@ class Keys(Index[Key]):
 
     def _add_hashes(self, keys: Sequence[Key]) -> None:
         self._hashes.extend(np.fromiter(map(hash, keys), dtype=np.int64, count=len(keys)))
-        self._count, self._made = self._count + len(keys), None
+        self._count, self._made, self._views = self._count + len(keys), None, None
 
     @property
     def _columns(self) -> _Columns:
@@ -146,14 +149,20 @@ class Keys(Index[Key]):
             return found
         if not isinstance(key, tuple):
             return None
+        after = 0 if found is None else found + 1
+        if self._in_turn and after < len(self) and self[after] == key:  # most passes go through them in order
+            self._last = key, after
+            return after
         hashes, order = self._index
         wanted = hash(key)
         at = bisect_left(hashes, wanted)
         while at < len(hashes) and hashes[at] == wanted:
-            if self[order[at]] == key:
-                self._last = key, int(order[at])
-                return self._last[1]
+            row = int(order[at])
+            if self[row] == key:
+                self._last, self._in_turn, self._missed = (key, row), row == after and not self._missed, False
+                return row
             at += 1
+        self._in_turn, self._missed = False, True
         return None
 
     def repeated(self) -> tuple[int, int] | None:
@@ -235,17 +244,13 @@ class Keys(Index[Key]):
             return [self[at] for at in range(*row.indices(len(self)))]
         if row < 0:
             row += len(self)
-        names, ends, numbers = self._looked_at
+        views = self._views
+        if views is None or self._new:
+            columns = self._columns
+            views = self._views = columns.names, columns.ends.data, columns.numbers.reshape(-1).data
+        names, ends, numbers = views
         name = str(names[ends[row] : ends[row + 1]], "utf-8", "surrogatepass")
-        return Key(name, numbers[row, 0], numbers[row, 1])
-
-    @property
-    def _looked_at(self) -> tuple[memoryview, memoryview, memoryview]:
-        """`_columns`, of which each look gives a Python number."""
-        columns = self._columns
-        if self._views is None or self._views[0] is not columns.names:
-            self._views = columns.names, columns.ends.data, columns.numbers.data
-        return self._views
+        return Key(name, numbers[2 * row], numbers[2 * row + 1])
 
     def __iter__(self) -> Iterator[Key]:
         names, ends, numbers = self._columns

@@ -67,3 +67,10 @@ def test_numbers_of_some_keys(rows: set[int], data: st.DataObject) -> None:
     assert len(found) == len(expected)
     assert [found.get(key) for key in order] == [expected.get(key) for key in order]
     assert found.get(Key("other", 0, 0)) is None
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 13), max_size=40), st.booleans())
+def test_keys_are_found_in_whatever_order_they_are_looked_up(count: int, asked: list[int], held: bool) -> None:
+    every = [Key(f"p{number}", number % 3, 0) for number in range(14)]
+    found = of(every[:count], held=held)
+    assert [found.row(every[one]) for one in asked] == [one if one < count else None for one in asked]
