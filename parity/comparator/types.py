@@ -135,6 +135,9 @@ class Comparison:
     next_steps: tuple[NextStep, ...] = ()
     """What would settle the reasons of an INCONCLUSIVE verdict, for each the best one first; what would say more of the
     findings of another one."""
+    asked: tuple[Sequence[Key], Sequence[Key]] = ((), ())
+    """The keys of the captures, the baseline's and the candidate's, as they stand there: the order of findings that
+    weigh as much."""
 
     @property
     def counts(self) -> dict[str, int]:

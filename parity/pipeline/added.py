@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from parity.comparator import Comparison
 from parity.comparator.classes import with_others
-from parity.comparator.conclude.conclude import counted_anew
+from parity.comparator.conclude.conclude import counted_anew, worst_first
 from parity.comparator.population.rates import recounted
 from parity.comparator.types import CompletionClass
 from parity.messages import Message
 from parity.records import Finding, Key, Verdict
-from parity.records.many_findings import corrupt_of, heads, in_order, joined
+from parity.records.many_findings import corrupt_of, heads, joined
 
 
 def with_findings(
@@ -24,9 +24,7 @@ def with_findings(
 ) -> Comparison:
     """The comparison with these findings as well. A completion that has one is corrupt. What to do next stays where the
     verdict does."""
-    every = (
-        in_order(joined(comparison.findings, findings), lambda one: -one.weight) if findings else comparison.findings
-    )
+    every = worst_first(joined(comparison.findings, findings), comparison.asked) if findings else comparison.findings
     of_faults = [*heads(corrupt_of(every))] if findings else []
     corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
     classes = with_others(comparison.classes, corrupt)

@@ -73,6 +73,7 @@ def with_arbitration(
     if plan.arbiter is None or not scores or plan.sampling.temperature > 0:
         return comparison
     tolerance = plan.tolerance if isinstance(plan.tolerance, float) else DEFAULT_TOLERANCE
-    found = rulings(baseline, candidate, scores, tolerance)
+    differing = comparison.first_divergence
+    found = {key: one for key, one in rulings(baseline, candidate, scores, tolerance).items() if key in differing}
     name = plan.arbiter.backend
     return decided(with_rulings(comparison, found, name, tolerance), found, name)

@@ -14,6 +14,7 @@ from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens
 from parity.report import facts
 from parity.view import RunView, next_commands
+from parity.view.at_hand import SERVER
 
 MOST: Final = 0.5
 """Rates above this are not said as one in so many."""
@@ -101,6 +102,10 @@ def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
 
 def _diverged(view: RunView) -> Iterator[Message]:
     run = view.run
+    if view.against_baseline and not view.corrupt:
+        if run.id:
+            yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
+        return
     if run.id:
         yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.id)
     yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
@@ -132,7 +137,9 @@ def _diverged(view: RunView) -> Iterator[Message]:
             yield message(
                 "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
             )
-        if any((draft_tokens(arm.settings) or 0) > 1 for arm in view.suspected):
+        if all(arm.backend == SERVER for arm in view.suspected):
+            pass  # how many rows it takes is not ours to say
+        elif any((draft_tokens(arm.settings) or 0) > 1 for arm in view.suspected):
             yield message(
                 "advice.narrow", "narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)"
             )

@@ -58,7 +58,9 @@ def title(view: RunView, texts: Texts) -> str:
         "near": arm.count("near_tie"),
         "corrupt": arm.faulty,
     }
-    if chosen is None or not chosen.is_corrupt:
+    if (why := view.open_reason) is not None:
+        text = texts("title.baseline" if view.against_baseline else "title.open", why=texts.said(why), **common)
+    elif chosen is None or not chosen.is_corrupt:
         text = texts("title.benign", **common)
     elif not view.asked_for_finding and not view.run.greedy and not common["corrupt"]:
         text = texts("title.samples", **common)
@@ -281,9 +283,10 @@ def unchecked(view: RunView) -> Iterator[Message]:
     versions = sorted({version for one in view.siblings for version in one.versions.values()} - {"unknown"})
     if versions:
         yield say("unchecked.versions", versions="; ".join(versions))
-    if "transformers" not in backends:
+    if "transformers" not in (*backends, view.run.arbiter):
         yield say("unchecked.transformers")
-    yield say("unchecked.reference")
+    if not view.against_baseline:
+        yield say("unchecked.reference")
     for name in (row.key for row in engine_settings() if row.decides):
         values = dict.fromkeys(_value(arm.settings.get(name)) for arm in view.arms)
         values.pop("None", None)

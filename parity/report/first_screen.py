@@ -26,6 +26,9 @@ def notes(view: RunView) -> Iterator[Message]:
 def what(view: RunView) -> Message:
     """What is wrong, in one sentence."""
     arm = accused(view)
+    if (why := view.open_reason) is not None:
+        name = "first.baseline" if view.against_baseline else "first.open"
+        return say(name, arm=Code(arm.name), baseline=Code(view.run.baseline), why=why)
     if not arm.corrupt:
         return say(
             "first.benign", arm=Code(arm.name), near=arm.count("near_tie"), completions=arm.completions,

@@ -154,7 +154,7 @@ def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
             "terminal.means.near_tie",
             "Texts differ where the candidate's token is nearly as likely to {baseline} as its best one: rounding, "
             "no fault.",
-            baseline=run.baseline,
+            baseline=run.arbiter if _arbiter_decided(view) else run.baseline,
         )
         _wrapped(console, means, indent="  ")
     # What follows the headline of a PASS says how sure it is, not why else.
@@ -169,6 +169,11 @@ def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
         if run.verdict is None or reasons:  # else it is the headline
             _wrapped(console, failure.split("\n")[0])
         _log(console, failure)
+
+
+def _arbiter_decided(view: RunView) -> bool:
+    """Is it the arbiter alone that holds the differences for noise?"""
+    return any(part.id == "arbiter.noise" for reason in view.run.reasons for part in within(reason))
 
 
 def _headline(console: Console, said: str) -> None:

@@ -22,6 +22,8 @@ ENGLISH: dict[str, str] = {
     "title.samples": "samples that are not drawn as the baseline's are, with {setting} ({model}, {version})",
     "title.benign": "no fault: {near} of {completions} completions part at near-ties with {setting} ({model}, "
     "{version})",
+    "title.open": "not decided: {why} ({model}, {version})",
+    "title.baseline": "{why} ({model}, {version})",
     "heading.environment": "Your current environment",
     "heading.bug": "🐛 Describe the bug",
     "heading.before": "Before submitting a new issue...",
@@ -58,6 +60,8 @@ ENGLISH: dict[str, str] = {
     "first.what": "**In {arm}, {claims}.** {baseline}, asked the same, is the baseline.",
     "first.benign": "**Nothing corrupt was found in {arm}**: {near} of {completions} completions part from those of "
     "{baseline}, at near-ties.",
+    "first.open": "**Not decided**: {why}",
+    "first.baseline": "**{arm} is not accused, {baseline} is**: {why}",
     "first.condition": "Common condition: {condition}",
     "first.rate": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}).",
     "first.clean": "Not with {settings}: {arm}, {completions} completions, none corrupt.",

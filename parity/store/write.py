@@ -100,15 +100,15 @@ class Writer(Reader):
     """The half of the store that records runs."""
 
     def create_run(self, new: NewRun) -> None:
-        """Record a run, its requests and its arms. Calling it again for the same id changes nothing but
-        the status, which becomes `running`."""
+        """Record a run, its requests and its arms. Calling it again for the same id changes the status, which becomes
+        `running`, and how it is judged: a run that is resumed may be scored otherwise, or have an arbiter."""
         plan = new.plan
         with self._write() as conn:
             row = conn.execute("SELECT number FROM runs WHERE id = ?", (new.id,)).fetchone()
             if row is not None:
                 conn.execute(
-                    "UPDATE runs SET status = 'running', finished = NULL, message = NULL WHERE number = ?",
-                    row,
+                    "UPDATE runs SET status = 'running', finished = NULL, message = NULL, plan = ? WHERE number = ?",
+                    (to_text(column_of(plan, new.score_files)), *row),
                 )
                 return
             number = conn.execute(

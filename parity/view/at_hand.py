@@ -81,14 +81,15 @@ class Here:
         left = _without(words[1:], (*_PLACES, *without))
         return (*left, *options)
 
-    def recordings(self) -> tuple[str, ...] | None:
-        """The captures of all arms as options, the baseline's first; None where one is gone."""
+    def recordings(self, *, swapped_with: ArmView | None = None) -> tuple[str, ...] | None:
+        """The captures of all arms as options, the baseline's first; None where one is gone. `swapped_with`: of the
+        baseline and this arm alone, this one first."""
         baseline = next((arm for arm in self.view.arms if arm.is_baseline), None)
         if baseline is None:
             return None
         names = self.names
         options: list[str] = []
-        for arm in (baseline, *self.view.candidates):
+        for arm in (baseline, *self.view.candidates) if swapped_with is None else (swapped_with, baseline):
             if not arm.capture or not is_there(Path(arm.capture)):
                 return None
             options += ["--replay", f"{names[arm.name]}={Path(arm.capture).absolute()}"]

@@ -33,6 +33,9 @@ SCORER: Final = "cpu"
 
 LOGPROBS: Final = 5
 
+AT_FAULT: Final = "arbiter.baseline_at_fault"
+"""The reason that an arbiter supports the candidates and not the baseline."""
+
 _OF_DRAWS: Final = ("--top-p", "--top-k", "--min-p")
 """Options that say how tokens are drawn."""
 
@@ -73,7 +76,7 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
     """For each thing that keeps the run from a conclusion, the best command that there is; each command once."""
     here = Here(view)
     if view.run.verdict == Verdict.DIVERGED:
-        return _whose(here)
+        return (*_sides(here), *_whose(here))
     if view.run.verdict != Verdict.INCONCLUSIVE:
         return ()
     found: dict[tuple[str, ...], NextCommand] = {}
@@ -88,6 +91,22 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
     if not open_ and view.controls:
         found[()] = _first(here, view.controls[0], [NextStep(Step.ROUNDS, "", 5)])  # a planted fault was missed
     return tuple(found.values())
+
+
+def _sides(here: Here) -> Iterator[NextCommand]:
+    """Where an arbiter has found the baseline at fault: what is wrong in it has findings once it is the candidate."""
+    for arm in here.view.against_baseline[:1]:
+        recordings = here.recordings(swapped_with=arm)
+        if recordings is None:
+            return
+        model, remark = here.model()
+        what = message(
+            "next.sides",
+            "see what is wrong in {baseline}: the same captures with the sides swapped",
+            baseline=here.view.run.baseline,
+        )
+        words = ("run", *recordings, "--arbiter", here.view.run.arbiter or ARBITER, *model)
+        yield NextCommand(NextStep(Step.SWAP, AT_FAULT), (arm.name,), what, words, remark)
 
 
 def _whose(here: Here) -> tuple[NextCommand, ...]:

@@ -205,10 +205,22 @@ class RunView:
     @cached_property
     def suspect(self) -> Suspect | None:
         verdicts = {arm.name: Verdict(arm.verdict) for arm in self.candidates if arm.verdict is not None}
-        against = [arm.name for arm in self.candidates if (arm.stats.get("arbiter") or {}).get("baseline_at_fault")]
+        against = [arm.name for arm in self.against_baseline]
         stats = {arm.name: Stats.from_json(arm.stats) for arm in self.candidates if arm.verdict is not None}
         numerics = {arm: one.numerics for arm, one in stats.items() if one.numerics}
         return triangulate(verdicts, self.run.baseline, against, numerics)
+
+    @property
+    def against_baseline(self) -> list[ArmView]:
+        """The candidates that an arbiter supports where they differ, and not the baseline."""
+        return [arm for arm in self.candidates if (arm.stats.get("arbiter") or {}).get("baseline_at_fault")]
+
+    @property
+    def open_reason(self) -> Message | None:
+        """Why a run in which nothing is corrupt is no PASS all the same; None of others."""
+        if self.run.verdict not in (Verdict.DIVERGED, Verdict.INCONCLUSIVE) or self.asked_for_finding:
+            return None
+        return None if any(arm.corrupt for arm in self.candidates) else next(iter(self.run.reasons), None)
 
     @property
     def projects(self) -> list[str]:

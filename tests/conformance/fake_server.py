@@ -253,7 +253,7 @@ class Handler(BaseHTTPRequestHandler):
                 choice["token_ids"] = ids
                 if not chat:
                     choice["prompt_token_ids"] = prompt
-            if body.get("prompt_logprobs") is not None and not how.sglang:
+            if body.get("prompt_logprobs") is not None and not how.sglang and how.mode != "no prompt_logprobs":
                 choice["prompt_logprobs"] = [None] + [
                     {str(token): {"logprob": -0.25, "rank": 1}, "7": {"logprob": -2.0, "rank": 2}}
                     for token in prompt[1:]

@@ -288,6 +288,17 @@ def test_sglang_gives_ids_and_passes_over_the_rest(parity: Parity, stream: str) 
     assert any(len(one) == 2 and one[1][0] == 7 for row in completions for one in row["logprobs"])
 
 
+def test_a_gateway_that_leaves_out_prompt_logprobs_ends_no_run(parity: Parity) -> None:
+    """Token ids as vLLM gives them, and no scores: known only when they are asked for."""
+    with ExitStack() as stack:
+        hides = {"mode": "no prompt_logprobs"}
+        one, two = pair(stack, hides, {**hides, "salt": "another model"})
+        result = parity.compare(one, two, "--score", "all")
+    assert result["verdict"] == "INCONCLUSIVE", result
+    assert "--arbiter transformers" in result["next"][0]["command"]
+    assert result["arms"]["server/two"]["stats"]["unjudged"]
+
+
 def test_sglang_is_not_said_to_take_what_it_may_pass_over(parity: Parity) -> None:
     with ExitStack() as stack:
         one, two = pair(stack, {"sglang": True}, {})

@@ -23,7 +23,7 @@ from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
-from parity.records import RUN, Capture, Finding, Index, Key, Kind, Verdict
+from parity.records import RUN, Finding, Index, Key, Kind, Verdict
 from parity.records.many_findings import Placed, corrupt_of, heads, in_order, joined
 from parity.records.next_steps import NextStep, Step
 
@@ -38,7 +38,8 @@ def conclude(
 ) -> Comparison:
     """The verdict from everything found, and why."""
     remarks = _remarks(inputs, references, pairs, judged, found, run)
-    ordered = _worst_first(joined(found.findings, run.findings), inputs.given)
+    asked = inputs.given[0].keys, inputs.given[1].keys
+    ordered = worst_first(joined(found.findings, run.findings), asked)
     corrupt = corrupt_of(ordered)
     baseline, candidate = inputs.arms
     against = _against(corrupt, run.stats, inputs.differences)
@@ -60,6 +61,7 @@ def conclude(
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
         first_divergence=pairs.by_key(),
         next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps + _of_limits(remarks),
+        asked=asked,
     )
 
 
@@ -102,7 +104,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.ends_unseen(inputs, pairs)
         + reasons.shaped(pairs, judged, references)
         + reasons.undecided(pairs, judged, references)
-        + reasons.unjudged(inputs.candidate, pairs, judged, references, stats.unjudged)
+        + reasons.unjudged(inputs, pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
         + of_the_run.doubtful(judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)
@@ -186,12 +188,12 @@ def _first_kinds(of_run: Set[str], stats: Stats) -> list[str]:
     return [kind for kind in kinds if kind != Kind.NUMERICS]
 
 
-def _worst_first(findings: Sequence[Finding], given: tuple[Capture, Capture]) -> Sequence[Finding]:
+def worst_first(findings: Sequence[Finding], asked: tuple[Sequence[Key], Sequence[Key]]) -> Sequence[Finding]:
     """The heaviest first; those of equal weight by their places, as the store and its views have them: requests as they
-    were asked, not by name."""
+    were asked, not by name. `asked`: the keys of both captures."""
     if len(findings) < 2:
         return findings
-    baseline, candidate = (capture.keys for capture in given)
+    baseline, candidate = asked
     in_baseline = _places(baseline, findings)
     in_candidate = cache(partial(_places, candidate, findings))
 

@@ -11,7 +11,7 @@ import numpy as np
 from parity.comparator.classes import of_class
 from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.inputs import plans
+from parity.comparator.inputs import plans, servers
 from parity.comparator.inputs.finish_reasons import BROKEN_OFF
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import unlike_production
@@ -207,8 +207,9 @@ def _more_of(wanted: float) -> Message:
     )
 
 
-def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
-    """Completions of an arm that differ and that nothing judges; `number` as in the statistics."""
+def unjudged(inputs: Inputs, pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
+    """Completions of the candidate that differ and that nothing judges; `number` as in the statistics."""
+    arm = inputs.candidate
     at_fault = (
         set(judged.contradicted) | set(judged.baseline_ends) | set(judged.baseline_drawn) | set(judged.broken.baseline)
     )
@@ -239,6 +240,19 @@ def unjudged(arm: Capture, pairs: Pairs, judged: Judged, references: References,
             suspects=_suspicion(judged),
         )
         return reason(hidden, *(replace(one, settles=hidden.id) for one in rules))
+    if servers.gives_no_scores(inputs.baseline.header):
+        said = message(
+            "conclude.unjudged_server",
+            "{count} completion differs and nothing says whether that is noise: {arm} gives no scores, so another "
+            "engine must judge it (`--arbiter transformers`){suspects}",
+            plural="{count} completions differ and nothing says whether that is noise: {arm} gives no scores, so "
+            "another engine must judge them (`--arbiter transformers`){suspects}",
+            count=left,
+            arm=inputs.baseline.header.arm,
+            suspects=_suspicion(judged),
+        )
+        rules = [replace(one, settles=said.id) for one in rules]
+        return reason(said, *rules, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
     return reason(said, *rules, Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import UnsetType
 
+from parity.comparator.conclude.conclude import worst_first
 from parity.comparator.population import missed
 from parity.comparator.population.rates import recounted
 from parity.comparator.reference.arbiter import ARBITER_TOLERANCE, Ruling, Side
@@ -85,12 +86,15 @@ def _against_baseline(comparison: Comparison, found: Mapping[Key, Ruling], arbit
     )
     numbers = msgspec.structs.replace(ruled, baseline_at_fault=True)
     settled = _settled(comparison)
-    return replace(
-        comparison,
-        verdict=Verdict.DIVERGED,
-        reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
-        stats=msgspec.structs.replace(comparison.stats, arbiter=numbers),
-        next_steps=(),
+    known = replace(comparison, stats=msgspec.structs.replace(comparison.stats, arbiter=numbers))
+    return _counted(
+        replace(
+            known,
+            verdict=Verdict.DIVERGED,
+            reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+            next_steps=(),
+        ),
+        _noisy(comparison, found),
     )
 
 
@@ -106,9 +110,12 @@ def _against_candidate(comparison: Comparison, found: Mapping[Key, Ruling], arbi
         baseline=comparison.baseline,
         completions=words.completions(len(rejected)),
     )
-    findings = joined(
-        (_finding(comparison, ruling, arbiter) for ruling in rejected.values()),
-        (one for one in comparison.findings if one.key not in rejected),
+    findings = worst_first(
+        joined(
+            (_finding(comparison, ruling, arbiter) for ruling in rejected.values()),
+            (one for one in comparison.findings if one.key not in rejected),
+        ),
+        comparison.asked,
     )
     return _counted(
         replace(

@@ -39,6 +39,15 @@ def by_others(header: Header) -> bool:
     return served(header) or "asked" not in header.engine
 
 
+def gives_no_scores(header: Header) -> bool:
+    """Is this arm a server that says nothing of tokens it is given (`prompt_logprobs` is vLLM's)?"""
+    about = _served(header)
+    if not about:
+        return header.backend == "server"
+    dialect = object_of(about.get("server")).get("dialect")
+    return dialect != "vllm" or about.get("token_source") != "server"
+
+
 def text_alone(header: Header) -> bool:
     """Has this arm given text without token ids?"""
     return _served(header).get("token_source") == RETOKENISED

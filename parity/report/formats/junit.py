@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parity.language import render
-from parity.records import Key
+from parity.records import Key, Verdict
 from parity.records.emulated import proves
 from parity.report.escape import attribute, xml
 from parity.report.format import Document, Format, Wanted
@@ -63,6 +63,10 @@ def _suite(number: int, arm: ArmView, view: RunView, wanted: Wanted) -> str:
         cases.append(
             f'<testcase classname={attribute(arm.name)} name="the arm as a whole" time="0">{inside}</testcase>'
         )
+    whole = 0
+    if not failures and not errors and arm.verdict == Verdict.DIVERGED and wanted.verdict != "PASS" and not skipped:
+        whole = 1  # no completion of it is at fault, the baseline's are
+        cases.append(_whole(arm, texts))
     properties = {
         "run": view.run.id,
         "verdict": arm.verdict or "",
@@ -72,7 +76,8 @@ def _suite(number: int, arm: ArmView, view: RunView, wanted: Wanted) -> str:
         **({"emulated": str(proves(arm.name))} if arm.emulated else {}),
         **{f"version.{name}": version for name, version in sorted(arm.versions.items())},
     }
-    return _wrap(number, arm.name, view.run.created, len(keys) + errors, failures, errors, skipped, properties, cases)
+    tests = len(keys) + errors + whole
+    return _wrap(number, arm.name, view.run.created, tests, failures + whole, errors, skipped, properties, cases)
 
 
 def _wrap(
@@ -117,6 +122,13 @@ def _unlisted(arm: str, key: Key, texts: Texts) -> str:
     message = attribute(texts("junit.unlisted"))
     head = f'<testcase classname={attribute(arm)} name={attribute(key)} time="0">'
     return f'{head}<failure type="corrupt" message={message}/></testcase>'
+
+
+def _whole(arm: ArmView, texts: Texts) -> str:
+    """An arm that diverged without a corrupt completion."""
+    why = attribute("; ".join(render(reason, texts.language) for reason in arm.reasons[:1]))
+    head = f'<testcase classname={attribute(arm.name)} name="the arm as a whole" time="0">'
+    return f'{head}<failure type="baseline" message={why}/></testcase>'
 
 
 def _lines(found: Sequence[FindingView], view: RunView, texts: Texts) -> Iterator[str]:

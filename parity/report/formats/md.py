@@ -112,6 +112,9 @@ def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Messag
             "report.advice.planted", "a fault was planted in that engine on purpose: an example, not to be filed"
         )
         return
+    if view.open_reason is not None:
+        yield message("report.advice.open", "nothing to file yet: {why}", why=view.open_reason)
+        return
     if view.chosen is None or not view.chosen.is_corrupt:
         yield message(
             "report.advice.nothing",

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from cli_process import Parity
 
+from parity.store import Store
+from parity.view import of_store
+
 RUN = ("run", "--backends", "fake", "--suite", "smoke", "--max-tokens", "24")
 
 
@@ -76,6 +79,26 @@ def test_a_baseline_that_the_arbiter_rejects_is_named(parity: Parity) -> None:
     assert after["verdict"] == "DIVERGED"
     assert after["reasons"][0].startswith("it is the baseline that is at fault")
     assert after["suspect"]["name"] == "the baseline replay/fake-mtp"
+    for format_ in ("md", "html"):
+        report = parity("report", "--format", format_, "-o", "-").stdout
+        assert "is not accused" in report
+        assert "it is the baseline that is at fault" in report
+        assert "Nothing corrupt was found" not in report.split("How it was judged")[0]
+        assert "no fault:" not in report
+    assert '<failure type="baseline"' in parity("report", "--format", "junit", "-o", "-").stdout
+    assert "parity reduce" not in parity("runs", "show").stdout  # there is no finding to shrink
+    (swap,) = [shlex.split(one["command"]) for one in after["next"]]
+    faulty = run(parity, ["fake" if word == "transformers" else word for word in swap[1:]])
+    assert faulty["verdict"] == "DIVERGED"
+    assert [one["kind"] for one in faulty["arms"]["replay/replay-fake-mtp"]["findings"]] == ["unjustified"]
+
+
+def test_a_report_on_an_open_run_does_not_say_that_nothing_is_wrong(parity: Parity) -> None:
+    parity(*RUN, "--score", "none")
+    report = parity("report", "--format", "md", "-o", "-").stdout
+    assert report.startswith("# not decided: 1 completion differs and nothing says whether that is noise")
+    assert "**Not decided**" in report
+    assert "no fault" not in report
 
 
 def test_recordings_that_nobody_can_score_are_decided_by_an_arbiter_too(parity: Parity) -> None:
@@ -85,6 +108,18 @@ def test_recordings_that_nobody_can_score_are_decided_by_an_arbiter_too(parity: 
     (command,) = commands_of(said)
     assert command == ["run", "--resume", "--out", str(parity.home / "replayed"), "--arbiter", "fake"]
     assert run(parity, command)["verdict"] == "PASS"
+    shown = " ".join(parity(*command).stdout.split())
+    assert "nearly as likely to fake as its best one" in shown, shown  # who was asked: the recordings cannot say it
+
+
+def test_what_a_resumed_run_was_asked_is_not_offered_again(parity: Parity) -> None:
+    """Where scores and an arbiter left it open, the store knows that they were asked."""
+    parity(*RUN, "--score", "none")
+    known = ("run", "--resume", "--out", str(parity.run_directory))
+    parity(*known, "--score", "all", "--arbiter", "fake", "--tolerance", "0.3")
+    with Store.open(parity.home / "parity.db", create=False) as store:
+        shown = of_store(store, parity.run_directory.name).run
+    assert (shown.score, shown.arbiter, shown.tolerance) == ("all", "fake", 0.3)
 
 
 def test_a_plan_can_be_run_again_with_other_rounds_and_sides(parity: Parity) -> None:

@@ -12,11 +12,14 @@ import pytest
 from captures import VOCABULARY, capture, completion, header
 
 from parity.comparator import compare
+from parity.comparator.conclude.ruled import decided
+from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.comparator.stats import Stats
 from parity.comparator.types import Comparison, run_finding
 from parity.messages import message
+from parity.pipeline.added import with_findings
 from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
-from parity.records import Evidence, Finding, Kind, Severity, Verdict
+from parity.records import Evidence, Finding, Kind, ScoreKey, Severity, TopLogprobs, Verdict
 from parity.records.evidence import (
     EndEvidence,
     InvalidTokenEvidence,
@@ -154,6 +157,28 @@ def test_a_comparison_has_the_order_of_what_is_drawn_of_it() -> None:
     broken = [key[1:3] for key in places if key[0] is Kind.INVALID_TOKEN]
     assert broken[:4] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
     assert [name for name, number in broken if number == 0] == [f"p{n}" for n in range(12) if n != 3]
+
+
+def test_findings_that_are_added_and_those_of_an_arbiter_have_that_order_too() -> None:
+    """What recorded steps show beside tokens; what an arbiter rejects where nothing else judged."""
+    names = [f"p{n}" for n in range(12)]
+    base = capture("cpu/base", *(completion(range(5, 25), name) for name in names))
+    other = capture("cpu/mtp", *(completion([*range(5, 15), 900 + n], name) for n, name in enumerate(names)))
+    compared = compare(base, base)
+    broken = [finding(Kind.VIOLATION, EndEvidence(why=WHY), request=name) for name in reversed(names)]
+    added = with_findings(compared, broken, Verdict.DIVERGED, compared.reasons, ())
+    assert [one.request for one in added.findings] == names
+    rejected = TopLogprobs.from_json([*([[n, -0.5]] for n in range(5, 15)), [[7, -0.1], [900, -8.1]]])
+    scores = {
+        ScoreKey("cpu/base", *one.key): TopLogprobs.from_json([[[int(t), -0.5]] for t in one.token_ids]) for one in base
+    }
+    scores |= {ScoreKey("cpu/mtp", *one.key): rejected for one in other}
+    found = rulings(base, other, scores, 0.25)
+    turned = dict(reversed(found.items()))
+    judged = compare(base, other)
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    ruled = decided(with_rulings(judged, turned, "hf", 0.25), turned, "hf")
+    assert (ruled.verdict, [one.request for one in ruled.findings]) == (Verdict.DIVERGED, names)
 
 
 def test_the_examples_have_each_kind_in_the_order_of_all_findings() -> None:

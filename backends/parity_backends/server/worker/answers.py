@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Optional
 
 from parity_backends.worker.records import number
 from parity_backends.worker.sentences import Sentence, message
@@ -289,10 +289,13 @@ def named_entries(logprobs: Said) -> list[Named]:
     return [(a, b, list((c or {}).items())) for a, b, c in zip(tokens, values, top)]  # noqa: B905 - Python 3.9
 
 
-def prompt_entries(body: Any, length: int) -> list[Any]:
-    """Entries of the last `length` tokens of a prompt, from `prompt_logprobs`. Raises ServerError without them."""
+def prompt_entries(body: Any, length: int) -> Optional[list[Any]]:
+    """Entries of the last `length` tokens of a prompt, from `prompt_logprobs`; None where an answer has none. Raises
+    ServerError for others than were asked for."""
     choices = body.get("choices") if isinstance(body, dict) else None
     listed = choices[0].get("prompt_logprobs") if isinstance(choices, list) and choices else None
+    if listed is None and isinstance(choices, list) and choices:
+        return None
     if not isinstance(listed, list) or len(listed) < length:
         raise ServerError(message("server.cannot_score", "the server gives no prompt_logprobs, so it cannot score"))
     try:

@@ -38,6 +38,7 @@ TEXT_ONLY = message(
     "token ids: the server gives text alone, so they were made again from the text with the plan's tokenizer "
     "(special tokens, the ids themselves and text against ids are not checked)",
 )
+NO_PROMPT_LOGPROBS = message("server.no_prompt_logprobs", "the server gives no prompt_logprobs")
 PROMPT_UNSEEN = message(
     "server.prompt_unseen", "the prompt's token ids as the server saw them: it does not give them back"
 )
@@ -325,7 +326,7 @@ class ServerArm(PlannedArm):
     def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
         can = self.dialect == VLLM and self.gives_ids and self.heeds_vllm
-        cannot = None if can else message("server.no_prompt_logprobs", "the server gives no prompt_logprobs")
+        cannot = None if can else NO_PROMPT_LOGPROBS
         sequences, done = self.to_score(items, lambda item: cannot)
         tokens = 0
 
@@ -338,7 +339,8 @@ class ServerArm(PlannedArm):
                     if error.status not in (400, 422):
                         raise
                     return (prompt, out), error.answered
-                return (prompt, out), prompt_entries(answer, len(out))
+                entries = prompt_entries(answer, len(out))
+                return (prompt, out), NO_PROMPT_LOGPROBS if entries is None else entries
 
             return asked
 
@@ -346,12 +348,12 @@ class ServerArm(PlannedArm):
             nonlocal done, tokens
             sequence, logprobs = result
             for key in sequences[sequence]:
-                if isinstance(logprobs, str):
+                if not isinstance(logprobs, list):
                     self.channel.event("unscored", key=key, reason=logprobs)
                     continue
                 self.channel.record(dict(record="score", logprobs=logprobs, **key))
                 done += 1
-            tokens += 0 if isinstance(logprobs, str) else len(logprobs)
+            tokens += len(logprobs) if isinstance(logprobs, list) else 0
 
         all_calls(self, [call(*sequence) for sequence in sequences], finished, len(sequences))
         self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
