@@ -98,7 +98,7 @@ class FindingsScreen(FilteringScreen):
         self.load_facets()
         if self.size.width >= snippet.FROM_WIDTH:
             self.load_decoder()
-        if self.run.verdict == Verdict.INCONCLUSIVE:
+        if self.run.verdict in (Verdict.INCONCLUSIVE, Verdict.DIVERGED):
             self.load_commands()
 
     # ------------------------------------------------------------------ data
@@ -208,7 +208,7 @@ class FindingsScreen(FilteringScreen):
         self._in_background(commands, self._commands_are)
 
     def _commands_are(self, commands: Sequence[NextCommand]) -> None:
-        """What would decide the run: each command whole, for it is there to be copied."""
+        """What would decide the run, or say more of it: each command whole, for it is there to be copied."""
         lines = [plain(render(one.what)) + (f":\n  {plain(one.text)}" if one.text else "") for one in commands]
         shown = self.query_one("#next", Static)
         shown.display = bool(lines)
