@@ -41,6 +41,8 @@ class Step(StrEnum):
     """The same with `number` times as many rounds."""
     LONGER = "longer"
     """The same with `number` times as many output tokens."""
+    ONE_SAMPLE = "one_sample"
+    """One sample for each request, and `number` times as many rounds."""
     FEWER_BLOCKS = "fewer_blocks"
     """The same with half the KV blocks."""
     UNSHAPED = "unshaped"

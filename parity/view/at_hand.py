@@ -7,7 +7,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -71,7 +71,10 @@ class Here:
         )
 
     def as_asked(self, *options: str, without: Sequence[str] = ()) -> tuple[str, ...] | None:
-        """The command that the run was started with, and these options over its own."""
+        """The command that the run was started with, and these options over its own; None where an arm is a recording,
+        which answers what it was asked then."""
+        if any(arm.backend == REPLAY for arm in self.view.arms):
+            return None
         try:
             words = shlex.split(self.view.run.command)
         except ValueError:
@@ -119,6 +122,11 @@ class Here:
         )
         return ("--model", MODEL), remark
 
+    @property
+    def replays(self) -> bool:
+        """Are both sides, the baseline and all that is compared with it, recordings?"""
+        return all(arm.backend == REPLAY for arm in self.view.arms)
+
     def can_score(self, arm: ArmView) -> bool:
         """Whether its engine can score: a recording cannot, and a server only with prompt_logprobs (vLLM's)."""
         if arm.backend == REPLAY:
@@ -134,6 +142,16 @@ class Here:
         header = header_of(arm)
         found = None if header is None else header.extra.get("served")
         return found if isinstance(found, Mapping) else {} if arm.backend == SERVER else None
+
+
+def recorded_of(arm: ArmView) -> ArmView:
+    """The engine or server that a recording is of, as an arm; any other arm as it is."""
+    header = header_of(arm) if arm.backend == REPLAY else None
+    of = object_of(None if header is None else header.extra.get("replayed"))
+    if not of:
+        return arm
+    engine = {**arm.engine, "asked": object_of(of.get("asked"))}
+    return replace(arm, backend=str(of.get("backend")), variant=str(of.get("variant")), engine=engine)
 
 
 def header_of(arm: ArmView) -> Header | None:

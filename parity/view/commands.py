@@ -22,7 +22,7 @@ from parity.records.next_steps import NextStep, Step
 from parity.records.sampling import beyond_reference
 from parity.view.arm import ArmView
 from parity.view.asking import options_of, options_of_all, sampling_options
-from parity.view.at_hand import REPLAY, Here
+from parity.view.at_hand import REPLAY, SERVER, Here, recorded_of
 from parity.view.run import RunView
 
 ARBITER: Final = "transformers"
@@ -32,6 +32,9 @@ SCORER: Final = "cpu"
 """The engine that needs no hardware and can score what was drawn at random."""
 
 LOGPROBS: Final = 5
+
+METHOD, DTYPE = "METHOD", "DTYPE"
+"""Stand in a command for a precision that nobody has named."""
 
 AT_FAULT: Final = "arbiter.baseline_at_fault"
 """The reason that an arbiter supports the candidates and not the baseline."""
@@ -200,10 +203,14 @@ def _arbiter(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     recordings = here.recordings()
     model, remark = here.model()
-    backend = ARBITER if here.view.run.greedy and not beyond_reference(here.view.run.sampling) else SCORER
+    backend = _scorer(here)
     what = message("next.reference", "compare all captures with {backend}/base, which scores them", backend=backend)
     words = ("run", "--backends", backend, "--variants", "base", *(recordings or ()), *model)
     return _made(step, arm, what, None if recordings is None else words, remark)
+
+
+def _scorer(here: Here) -> str:
+    return ARBITER if here.view.run.greedy and not beyond_reference(here.view.run.sampling) else SCORER
 
 
 def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -223,13 +230,46 @@ def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 
 
 def _same_precision(here: Here, step: NextStep, arm: ArmView) -> NextCommand:
+    """Precisions that are known to be others are no reason: of one arm it is unknown, or it is the same."""
     what = message(
         "next.same_precision",
         "capture a baseline with weights and a cache in the precision that {arm} has; where it is the same already, "
         "rounding does not explain them",
         arm=arm.name,
     )
-    return NextCommand(step, (arm.name,), what)
+    baseline, other = recorded_of(here.view.baseline), recorded_of(arm)
+    if all("dtype" in one.settings for one in (baseline, other)):
+        against = _reference(here, step, arm)
+        third = message(
+            "next.which_is_off",
+            "the arms compute in one precision, so rounding does not explain it; which of them is off, {backend}/base "
+            "says: compare both with it",
+            backend=_scorer(here),
+        )
+        return NextCommand(step, (arm.name,), what) if against is None else replace(against, what=third)
+    if baseline.backend in (SERVER, REPLAY) or not arm.capture or not is_there(Path(arm.capture)):
+        return NextCommand(step, (arm.name,), what)
+    model, remark = here.model()
+    values = message(
+        "next.precision_values",
+        "{method} and {dtype}: as {arm} was started; leave out what it has not",
+        method=METHOD,
+        dtype=DTYPE,
+        arm=arm.name,
+    )
+    precision = ("--engine", f"quantization={METHOD}", "--engine", f"kv_cache_dtype={DTYPE}")
+    recording = ("--replay", f"{here.names[arm.name]}={Path(arm.capture).absolute()}")
+    words = ("run", "--backends", baseline.backend, "--variants", "base", *precision, *recording, *model)
+    return NextCommand(step, (arm.name,), what, words, values if remark is None else joined([remark, values], "; "))
+
+
+def _one_sample(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    rounds = (step.number or 1) * here.view.run.rounds
+    what = message(
+        "next.one_sample", "ask for one sample at a time, in {rounds} rounds: a server may not know n", rounds=rounds
+    )
+    words = here.as_asked("--n", "1", "--rounds", str(rounds), without=("--n", "--samples", "--rounds"))
+    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"n": 1, "rounds": rounds})
 
 
 def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -258,7 +298,7 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
     baseline = here.view.baseline
     if not baseline.capture or not is_there(Path(baseline.capture)):
         return None
-    asking = options_of(arm)
+    asking = options_of(recorded_of(arm))
     if asking is None:
         return None
     name = here.names[baseline.name]
@@ -282,11 +322,13 @@ def _anew(
     options: Sequence[str] = (),
     asked: Mapping[str, Json] | None = None,
 ) -> NextCommand | None:
-    """Of two captures, both engines or servers asked again what the baseline was: exactly that, or with other sampling
-    parameters or rounds (`asked`), which takes all of them as options."""
+    """Of two captures, or recordings, both engines or servers asked again what the baseline was: exactly that, or with
+    other sampling parameters or rounds (`asked`), which takes all of them as options."""
     baseline, run = here.view.baseline, here.view.run
-    asking = options_of_all([baseline, arm])
-    if here.directory is not None or asking is None or not baseline.capture or not is_there(Path(baseline.capture)):
+    asking = options_of_all([recorded_of(baseline), recorded_of(arm)])
+    if here.directory is not None and not here.replays:
+        return None
+    if asking is None or not baseline.capture or not is_there(Path(baseline.capture)):
         return None
     if asked:
         values = {**run.sampling, "rounds": run.rounds, **asked}
@@ -298,7 +340,7 @@ def _anew(
 
 
 def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
-    if here.directory is not None:  # each had one, and a server drew by its own
+    if here.directory is not None and not here.replays:  # each had one, and a server drew by its own
         what = message("next.greedy", "run it greedily: it decides all but how tokens are drawn")
         words = here.as_asked("--temperature", "0", "--n", "1", without=("--temperature", "--n", *_OF_DRAWS))
         return _made(step, arm, what, words)
@@ -376,6 +418,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.UNSHAPED: _unshaped,
     Step.TOKENIZER: _tokenizer,
     Step.CALIBRATE: _calibrate,
+    Step.ONE_SAMPLE: _one_sample,
 }
 
 
@@ -412,6 +455,12 @@ def _words(step: NextStep, arm: ArmView) -> Message:
             "next.words.longer",
             "capture the arms again with {times} times as many output tokens, all in one `parity run`",
             times=step.number or 4,
+        )
+    if step.step is Step.ONE_SAMPLE:
+        return message(
+            "next.words.one_sample",
+            "capture the arms again with one sample for each request, in {rounds} rounds, all in one `parity run`",
+            rounds=step.number or 1,
         )
     if step.step is Step.ROUNDS:
         return message(

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.comparator.classes import of_class
 from parity.comparator.detect import stops
-from parity.comparator.detect.pairs import Judged
+from parity.comparator.detect.pairs import HIDDEN_CHOICES, Judged
 from parity.comparator.inputs import plans, servers
 from parity.comparator.inputs.finish_reasons import BROKEN_OFF
 from parity.comparator.inputs.normalise import Inputs
@@ -253,6 +253,17 @@ def unjudged(inputs: Inputs, pairs: Pairs, judged: Judged, references: Reference
         )
         rules = [replace(one, settles=said.id) for one in rules]
         return reason(said, *rules, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
+    if HIDDEN_CHOICES in judged.notes:  # more of such logprobs decide nothing
+        said = message(
+            "conclude.unjudged_hidden",
+            "{count} completion differs and nothing says whether that is noise, its logprobs neither: score it "
+            "(`parity run --score all`){suspects}",
+            plural="{count} completions differ and nothing says whether that is noise, their logprobs neither: score "
+            "them (`parity run --score all`){suspects}",
+            count=left,
+            suspects=_suspicion(judged),
+        )
+        return reason(said, *(replace(one, settles=said.id) for one in rules), Step.SCORE, Step.ARBITER, Step.REFERENCE)
     return reason(said, *rules, Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
 
 

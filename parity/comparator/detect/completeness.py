@@ -15,11 +15,12 @@ from parity.comparator.inputs.questions import highest_own_temperature, temperat
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
-from parity.comparator.types import Remarks
+from parity.comparator.types import Remarks, reason
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, rounds_and_samples
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 from parity.records.many_findings import Placed
+from parity.records.next_steps import NextStep, Step
 
 COPIES_BY_CHANCE = 0.001
 """Pairs of equal samples expected by chance in the whole run from which on equal samples are no fault."""
@@ -66,18 +67,15 @@ def returned_by_none(inputs: Inputs) -> Remarks:
     lacking = sum(Key(*request, sample) not in known for request in requests for sample in range(asked))
     if not lacking:
         return Remarks()
-    return Remarks(
-        reasons=(
-            message(
-                "missing.by_none",
-                "n is {asked}, and neither side returned {count} of {all} samples: what there is was compared. Take a "
-                "server that honours n, or more requests (`parity run --n 1 --rounds {asked}`)",
-                asked=asked,
-                count=lacking,
-                all=len(requests) * asked,
-            ),
-        )
+    said = message(
+        "missing.by_none",
+        "n is {asked}, and neither side returned {count} of {all} samples: what there is was compared. Take a "
+        "server that honours n, or more requests (`parity run --n 1 --rounds {asked}`)",
+        asked=asked,
+        count=lacking,
+        all=len(requests) * asked,
     )
+    return reason(said, NextStep(Step.ONE_SAMPLE, said.id, asked))
 
 
 def _asked(header: Header) -> int:

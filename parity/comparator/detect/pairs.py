@@ -225,7 +225,7 @@ _OTHER_LISTS = message(
 )
 
 
-_HIDDEN_CHOICES = message(
+HIDDEN_CHOICES = message(
     "logprobs.hidden_choices",
     "the baseline's own logprobs, under the penalties that were asked for, do not explain what it chose: it ignored "
     "them, or gives logprobs after them; where a pair is not scored they decide nothing",
@@ -236,7 +236,7 @@ def _of_lists(setup: Setup) -> Iterator[Message]:
     if not setup.scores_show_lists:
         yield _OTHER_LISTS
     if setup.lists_hide_choices:
-        yield _HIDDEN_CHOICES
+        yield HIDDEN_CHOICES
 
 
 def class_of(case: Case, tolerance: float) -> CompletionClass:

@@ -83,4 +83,7 @@ def test_a_baseline_that_ignores_its_penalties_accuses_nobody(asked: dict[str, f
     unscored = judge(turned(VIEWS["lists, unscored"](trial))).result
     assert (unscored.verdict, unscored.corrupt) == (Verdict.INCONCLUSIVE, [])
     assert "logprobs.hidden_choices" in [one.id for one in unscored.notes]
+    steps = {one.step for one in unscored.next_steps if one.settles == "conclude.unjudged_hidden"}
+    assert steps == {Step.SCORE, Step.ARBITER, Step.REFERENCE}  # more of such logprobs decide nothing
+    assert "--logprobs" not in str(unscored.reasons[0])
     assert judge(VIEWS["scored"](trial)).result.verdict is Verdict.DIVERGED

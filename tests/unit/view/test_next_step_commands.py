@@ -363,3 +363,74 @@ def test_where_the_scores_are_wrong_an_engine_scores_anew(wrong: str, tmp_path: 
     assert result.verdict is Verdict.INCONCLUSIVE
     assert one.step.step is Step.REFERENCE
     assert parsed(one.text)["backends"] == ("transformers",)
+
+
+RECORDED = {"url": "http://gpu2:8000", "endpoint": "chat"}
+
+
+def replayed(arm: str, backend: str, variant: str, asked: Any, tokens: Any) -> Capture:
+    of = {"arm": f"{backend}/{variant}", "backend": backend, "variant": variant, "asked": asked}
+    head = header(f"replay/{arm}", model=MODEL, engine={"asked": {"capture": "a.jsonl"}}, extra={"replayed": of})
+    return capture(head, completion(tokens))
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (NextStep(Step.LONGER, "x", 4), {"max_tokens": 240}),
+        (NextStep(Step.ROUNDS, "x", 5), {"rounds": 5}),
+        (NextStep(Step.AGAIN, "x"), {}),
+        (NextStep(Step.LOGPROBS, "x"), {"logprobs": 5}),
+        (NextStep(Step.ONE_SAMPLE, "x", 4), {"n": 1, "rounds": 4}),
+    ],
+)
+def test_what_recordings_are_of_is_asked_again(step: NextStep, more: dict[str, Any], tmp_path: Path) -> None:
+    base = replayed("one", "cpu", "base", {"dtype": "bfloat16"}, TEXT)
+    other = replayed("two", "server", "prod", RECORDED, OTHER)
+    options = parsed(offered_for(tmp_path, step, base, other).text)
+    assert options["prompts"] == tmp_path / "0.jsonl"
+    assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
+    assert options["servers"] == (("prod", "http://gpu2:8000"),)
+    assert not options["replays"]
+    assert {name: options[name] for name in more} == more
+
+
+def test_recordings_are_not_asked_for_more_than_they_hold(tmp_path: Path) -> None:
+    """With a run's own command and one more option, `parity run` would refuse them."""
+    base, other = replayed("one", "cpu", "base", {}, TEXT), replayed("two", "gone", "x", {}, OTHER)
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate((base, other))]
+    step = NextStep(Step.LONGER, "x", 4)
+    view = of_captures(sides, {"replay/two": replace(compare(*sides), next_steps=(step,))})
+    view = replace(view, run=replace(view.run, command="parity run --replay one=a.jsonl --replay two=b.jsonl"))
+    (one,) = next_commands(view)
+    assert (one.text, str(one.what)) == (
+        "", "capture the arms again with 4 times as many output tokens, all in one `parity run`"
+    )  # fmt: skip
+
+
+def test_an_arm_of_unknown_precision_is_compared_with_a_baseline_of_its_own(tmp_path: Path) -> None:
+    step = NextStep(Step.SAME_PRECISION, "x")
+    served = capture(header("server/prod", model=MODEL, engine={"asked": RECORDED}), completion(OTHER))
+    base, _ = arms(engine={"asked": {"dtype": "bfloat16"}})
+    one = offered_for(tmp_path, step, base, served)
+    options = parsed(one.text)
+    assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
+    assert options["replays"] == (("server-prod", str(tmp_path / "1.jsonl")),)
+    assert dict(options["engine"]) == {"quantization": "METHOD", "kv_cache_dtype": "DTYPE"}
+    assert str(one.remark) == "METHOD and DTYPE: as server/prod was started; leave out what it has not"
+
+
+def test_arms_of_one_precision_are_compared_with_a_third(tmp_path: Path) -> None:
+    one = offered_for(tmp_path, NextStep(Step.SAME_PRECISION, "x"), *arms(engine={"asked": {"dtype": "bfloat16"}}))
+    options = parsed(one.text)
+    assert (options["backends"], len(options["replays"])) == (("transformers",), 2)
+    assert "rounding does not explain it" in str(one.what)
+
+
+def test_samples_that_nobody_returned_are_asked_for_one_at_a_time(tmp_path: Path) -> None:
+    base, other = arms(TEXT, TEXT, n=3, temperature=0.7)
+    result, offered = decided_by(tmp_path, base, other)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    one = next(one for one in offered if one.step.settles == "missing.by_none")
+    options = parsed(one.text)
+    assert (options["n"], options["rounds"], options["temperature"]) == (1, 3, 0.7)
