@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from parity.capture import ScoreFile
 from parity.comparator import Comparison
@@ -12,6 +13,7 @@ from parity.comparator.conclude.ruled import decided
 from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.errors import ParityError
 from parity.messages import Say, message
+from parity.pipeline.analyse import detokenizer
 from parity.pipeline.capturing import Runner, anew
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.scoring import disputed, every
@@ -74,6 +76,7 @@ def with_arbitration(
         return comparison
     tolerance = plan.tolerance if isinstance(plan.tolerance, float) else DEFAULT_TOLERANCE
     differing = comparison.first_divergence
-    found = {key: one for key, one in rulings(baseline, candidate, scores, tolerance).items() if key in differing}
+    ruled = rulings(baseline, candidate, scores, tolerance, detokenizer(Path(plan.model.path)))
+    found = {key: one for key, one in ruled.items() if key in differing}
     name = plan.arbiter.backend
     return decided(with_rulings(comparison, found, name, tolerance), found, name)

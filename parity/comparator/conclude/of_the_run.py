@@ -92,7 +92,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",
             what=what,
         )
-        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
+        return reason(said, Step.LOGPROBS, Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
     if floor is not None and worst.gap > noise_shown(floor, tolerance):
         said = message(
             "conclude.doubtful_far",

@@ -27,6 +27,9 @@ from parity.records.next_steps import Step
 DECISIVE = ARBITER_TOLERANCE * NOT_NOISE
 """Nats below the arbiter's best token that are not explained by rounding, even that of two engines."""
 
+UNJUDGED = frozenset({"conclude.unjudged", "conclude.unjudged_server", "conclude.unjudged_hidden"})
+"""Reasons that nothing judges what differs."""
+
 ONE_SIDED = 0.01
 """Chance at which noise that hits either side alike would leave one side alone unsupported so often."""
 
@@ -39,10 +42,12 @@ def decided(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -
     scores say of the candidate.
     """
     side = side_of(found)
-    if side is None or not comparison.first_divergence.keys() <= {key for key, one in found.items() if one.whole}:
+    if not comparison.first_divergence.keys() <= {key for key, one in found.items() if one.whole}:
         return comparison
     if any(one.step is Step.SAME_QUESTIONS for one in comparison.next_steps):
         return comparison
+    if side is None:
+        return _left_open(comparison, found, arbiter)
     if side == "candidate":
         return _against_baseline(comparison, found, arbiter)
     if comparison.verdict is not Verdict.INCONCLUSIVE:
@@ -151,6 +156,35 @@ def _noise(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) ->
         ),
         next_steps=(),
     )
+
+
+def _left_open(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
+    """Where nothing else judged what differs, that the arbiter has: how much of it is noise, and what is not."""
+    unjudged = {one.id for one in comparison.reasons} & UNJUDGED
+    open_ = [one for one in found.values() if one.supports != "both"]
+    if comparison.verdict is not Verdict.INCONCLUSIVE or not unjudged or not open_:
+        return comparison
+    worst = max(open_, key=lambda one: max(one.baseline_worst, one.candidate_worst))
+    said = message(
+        "arbiter.open",
+        "of {number} completions that differ, {arbiter} finds {both} to be noise; in {open} it rejects tokens (at "
+        "worst {gap:.2f} nats below its best, {first}), now of this side and now of that, or so few and so little that "
+        "two engines may differ by it",
+        number=len(found),
+        arbiter=arbiter,
+        both=len(found) - len(open_),
+        open=len(open_),
+        gap=max(worst.baseline_worst, worst.candidate_worst),
+        first=str(worst.key),
+    )
+    steps = (
+        replace(one, settles=said.id) if one.settles in unjudged else one
+        for one in comparison.next_steps
+        if one.step is not Step.ARBITER or one.settles not in unjudged
+    )
+    others = (one for one in comparison.reasons if one.id not in unjudged)
+    known = replace(comparison, reasons=(said, *others), next_steps=tuple(steps))
+    return _counted(known, _noisy(comparison, found))
 
 
 def _with_missed(comparison: Comparison, found: Mapping[Key, Ruling]) -> Comparison:

@@ -132,7 +132,8 @@ def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap) -> Event:
         return _gained(b, j, gap.gained).but(**sides)
     why = message(
         "unjustified.in_place",
-        "{count} tokens that the reference does not support stand in the place of as many",
+        "{count} token that the reference does not support stands in the place of another",
+        plural="{count} tokens that the reference does not support stand in the place of as many",
         count=gap.gained,
     )
     return tokens_event(Kind.UNJUSTIFIED, j, gap.gained, why, **sides)

@@ -290,6 +290,8 @@ def _one(
         score = TopLogprobs(
             np.concatenate([part.ids for part in lists]), np.concatenate([part.values for part in lists])
         )
+        if kept and at and int(one.token_ids[at - 1]) != int(other.token_ids[kept - 1]):
+            score = _on_top(score, tokens, kept + len(middle[1:]))
         score = supported(tokens, text, score, detokenize) if len(score) == len(tokens) else None
     return replace(one, token_ids=tokens, text=None, logprobs=None), score
 
@@ -388,6 +390,16 @@ def supported(tokens: TokenIds, text: str, score: TopLogprobs, detokenize: Detok
                 covered = max(covered, place + len(spelled), stream.end(position + 1) + 1)
             values[position, score.ids[position] == tokens[position]] = finite[position, best[position]]
     return replace(score, values=values)
+
+
+def _on_top(score: TopLogprobs, tokens: TokenIds, at: int) -> TopLogprobs:
+    """With this token on top: it was scored after another cut of the text before it than the one that is kept."""
+    if at >= min(len(score), len(tokens)) or not score.ids.shape[1]:
+        return score
+    ids, values = score.ids.copy(), score.values.copy()
+    known = values[at][np.isfinite(values[at])]
+    ids[at, 0], values[at, 0] = tokens[at], known.max() if len(known) else np.nan
+    return replace(score, ids=ids, values=values)
 
 
 def _blank(count: int, like: TopLogprobs) -> TopLogprobs:

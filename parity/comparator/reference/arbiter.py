@@ -8,7 +8,7 @@ token. What follows for the verdict, where that is one side throughout, is `conc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct, structs
 
+from parity.comparator.inputs.normalise import normalise
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import chance_supported
@@ -87,10 +88,21 @@ _FINDS: dict[Side, Message] = {
 }
 
 
-def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: float) -> dict[Key, Ruling]:
-    """The arbiter's word on every pair that differs and of which it scored both sides."""
-    lookup, pairs = Reference(baseline, candidate, scores), pair_up(baseline, candidate)
-    arms = baseline.header.arm, candidate.header.arm
+def rulings(
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores,
+    tolerance: float,
+    detokenize: Callable[[Sequence[int]], str] | None = None,
+) -> dict[Key, Ruling]:
+    """The arbiter's word on every pair that differs, without what is mere habit, and of which it scored both sides.
+    `scores`: its own; `detokenize`: as in `CompareOptions`. Where a text was cut into tokens again, a token that only
+    this made says nothing, whoever scored it."""
+    silent = [replace(arm, scores={}) if arm.scores else arm for arm in (baseline, candidate)]
+    inputs = normalise(silent[0], silent[1], scores, detokenize)
+    baseline, candidate = inputs.baseline, inputs.candidate
+    lookup = Reference(baseline, candidate, inputs.scores, inputs.masked)
+    pairs, arms = pair_up(baseline, candidate), inputs.arms
     limit = ARBITER_TOLERANCE * tolerance
     found = {}
     for row in np.flatnonzero(~pairs.identical).tolist():

@@ -184,6 +184,17 @@ def test_a_divided_opinion_decides_nothing(streams: list[tuple[list[float], list
     assert result.verdict is Verdict.INCONCLUSIVE
     assert not result.corrupt
     assert result.next_steps
+    assert Step.ARBITER not in {one.step for one in result.next_steps}  # it was asked
+    reason = result.reasons[0]
+    assert (reason.id, reason.parameters["number"]) == ("arbiter.open", len(streams))
+    assert {one.settles for one in result.next_steps} <= {one.id for one in result.reasons}
+
+
+def test_what_it_finds_to_be_noise_is_counted_though_it_decides_nothing() -> None:
+    result = judged([(FINE, FINE), (FINE, A_LITTLE), (FINE, FINE)])
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert (result.reasons[0].parameters["both"], result.reasons[0].parameters["open"]) == (2, 1)
+    assert (result.stats.near_tie, result.stats.unjudged) == (2, 1)
 
 
 def test_many_small_ones_on_one_side_decide() -> None:
@@ -207,3 +218,14 @@ def test_tokens_that_it_did_not_score_leave_the_run_open() -> None:
     found = rulings(base, other, scores, 0.25)
     assert not found[KEY].whole
     assert decided(with_rulings(compare(base, other), found, "hf", 0.25), found, "hf").verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_token_in_doubt_of_which_nobody_recorded_a_logprob_is_asked_of_it() -> None:
+    """A server that gives none would give none in a longer run either."""
+    scores: Scores = {ScoreKey("cpu/base", *KEY): score(A, FINE), ScoreKey("cpu/other", *KEY): score(B, [0, 0, 0.6, 0])}
+    open_ = compare(said("cpu/base", A), said("cpu/other", B), scores)
+    assert open_.reasons[0].id == "conclude.doubtful_silent"
+    assert [one.step for one in open_.next_steps] == [Step.LOGPROBS, Step.ARBITER, Step.LONGER]
+    assert judged([(FINE, [0, 0, 0.4, 0])], scores).verdict is Verdict.PASS
+    assert judged([(FINE, A_LITTLE)], scores).verdict is Verdict.INCONCLUSIVE
+    assert judged([(FINE, WRONG)], scores).verdict is Verdict.DIVERGED

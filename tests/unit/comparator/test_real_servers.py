@@ -22,7 +22,8 @@ from server_habits import detokenize, tokenizer
 from parity.capture import read_capture, read_scores
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.inputs.retokenised import on_the_same_tokens, supported
-from parity.records import Capture, Key, Scores, TopLogprobs, Verdict
+from parity.comparator.reference.arbiter import rulings
+from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs, Verdict
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "servers.json.gz"
 
@@ -183,3 +184,33 @@ def test_an_end_of_the_other_arm_is_not_kept_where_a_text_goes_on() -> None:
     other = replace(other, header=replace(other.header, backend="server", extra=served))
     made = on_the_same_tokens(base, other, {}, detokenize).candidate
     assert next(iter(made)).token_ids.tolist() == longer
+
+
+def cut_otherwise() -> tuple[Capture, Capture, Scores]:
+    """An engine that says "d", "ig", "it", "s", " of", and a server whose text "digitses," is cut into "d", "ig",
+    "its", "es": scored after that, "es" lies 6.9 nats below the best."""
+    said = ids_of("d", "ig", "it", "s", "Ġof")
+    base = capture("cpu/base", completion(said, text=detokenize(said)), vocab_size=None)
+    made = ids_of("d", "ig", "its", "es", ",")
+    other = capture("server/one", completion(made, text=detokenize(made)), vocab_size=None)
+    served = {"served": {"token_source": "retokenised"}}
+    other = replace(other, header=replace(other.header, backend="server", extra=served))
+    likely = (("d", -0.5, "n", -3.17), ("ig", -0.5, "um", -2.23))
+    rest = (("its", -1.75, "it", -0.75), ("es", -8.58, "Ġof", -1.68), (",", -0.5, "Ġand", -1.0))
+    scores = {
+        ScoreKey("server/one", "p0", 0, 0): listed(*likely, *rest),
+        ScoreKey("cpu/base", "p0", 0, 0): listed(*likely, *((one, -0.5, "Ġand", -1.0) for one in ("it", "s", "Ġof"))),
+    }
+    return base, other, scores
+
+
+def test_a_token_scored_after_another_cut_of_what_both_say_is_not_rejected() -> None:
+    result = ask(*cut_otherwise())
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+
+
+def test_an_arbiter_rejects_no_token_that_only_another_cut_made() -> None:
+    """It scored the ids that were made again from the text."""
+    base, other, scores = cut_otherwise()
+    found = rulings(base, other, scores, 0.25, detokenize)
+    assert [one.supports for one in found.values()] == ["both"]
