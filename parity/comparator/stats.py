@@ -336,6 +336,9 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
     baseline_off: tuple[str, ...] = ()
     """Tests by which it is the baseline that lies off its scores, and the candidate less."""
+    farther_in_baseline: int = 0
+    farther_in_candidate: int = 0
+    """Completions with a token a little beyond the tolerance where the other arm's has none, each text once."""
     more_than_one_unit: bool = False
     """Of what failed, something is more than one bf16 unit of noise on every logit explains."""
     other_kernels: tuple[str, ...] = ()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import structs
+
 from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
 from parity.comparator.detect.cases import Doubted
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
-from parity.comparator.population.numerics import ROUNDING, beyond_any_kernels
+from parity.comparator.population.numerics import DOUBT, ROUNDING, beyond_any_kernels
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.population.whose import FEW_LOOPS
 from parity.comparator.reference.floor import Floor
@@ -296,6 +298,9 @@ def numerics(
 ) -> Remarks:
     """The arm's numerics as a whole, where they keep a run from saying PASS, or must be known beside the verdict."""
     said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
+    if found is not None and DOUBT in found.baseline_off:
+        others = structs.replace(found, baseline_off=tuple(one for one in found.baseline_off if one != DOUBT))
+        return _baseline_in_doubt(found) + numerics(others, findings, untested, differences)
     if untested is not None:
         return _differing(found, said, differences) + note(
             message(
@@ -396,6 +401,18 @@ def _part(found: NoisyPart) -> Message:
         "round": message("conclude.in_round", "in round {number}", number=found.bound),
         "sample": message("conclude.in_sample", "in sample {number}", number=found.bound),
     }[found.by]
+
+
+def _baseline_in_doubt(found: Numerics) -> Remarks:
+    said = message(
+        "conclude.baseline_in_doubt",
+        "in {count} completions of the baseline a token lies a little beyond the tolerance when scored, where none of "
+        "the candidate's does, and in {other} it is the other way round: the baseline is at fault, or the scores are "
+        "not those of its numerics",
+        count=found.farther_in_baseline,
+        other=found.farther_in_candidate,
+    )
+    return reason(said, Step.SWAP, Step.REFERENCE)
 
 
 def _baseline_off(found: Numerics) -> Remarks:

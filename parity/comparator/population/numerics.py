@@ -51,6 +51,9 @@ Names = tuple[str, ...]
 BEYOND = ("shift", "ids", "places", "spots", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
 """Tests that one bf16 unit of noise on every logit does not fail."""
 
+DOUBT = "doubt"
+"""Tokens a little beyond the tolerance, in one arm alone."""
+
 ROUNDING = ("scale", "tail", "gaps")
 """Tests that it fails, and arms of the same kernels do not."""
 
@@ -88,6 +91,9 @@ class Gaps(Struct, frozen=True):
     only_candidate: int = 0
     only_baseline: int = 0
     of_one_unit: float = 0.0
+    farther_in_candidate: int = 0
+    farther_in_baseline: int = 0
+    """Such tokens by the scores alone, whatever is said of the completions that they are in, in one arm alone."""
 
 
 class _Sums(Added, frozen=True):
@@ -143,7 +149,15 @@ def measure_numerics(
     if looked is None:
         if gaps.drift is None:
             return None
-        found = Numerics(source="gaps", unit=unit, unit_is_measured=unit is not None, gaps_of_one_unit=gaps.of_one_unit)
+        found = Numerics(
+            source="gaps",
+            unit=unit,
+            unit_is_measured=unit is not None,
+            gaps_of_one_unit=gaps.of_one_unit,
+            baseline_off=_in_doubt(gaps, alpha / len(p_values)),
+            farther_in_baseline=gaps.farther_in_baseline,
+            farther_in_candidate=gaps.farther_in_candidate,
+        )
         return _with_failed(found, p_values, alpha)
     step = UNIT if unit is None else unit
     numbered_ones = by_number(looked) if looked.by_scores else {}
@@ -178,6 +192,7 @@ def measure_numerics(
     if looked.by_scores:
         repeated = set(not_fresh(sums.candidate, sums.baseline))
         off += _noisier(sums, step, alpha / len(tests), repeated)
+    off += _in_doubt(gaps, alpha / len(tests))
     found = Numerics(
         source="scores" if looked.by_scores else "own",
         tokens=looked.tokens,
@@ -189,6 +204,8 @@ def measure_numerics(
         mean_shift=looked.candidate.capped.mean - looked.baseline.capped.mean,
         leaning={name: one.size for name, one in leans.items()},
         baseline_off=off,
+        farther_in_baseline=gaps.farther_in_baseline,
+        farther_in_candidate=gaps.farther_in_candidate,
         spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
         odd_rows=odd_rows(sums.rows, noise[BASELINE], step, alpha, keys) if looked.by_scores else None,
         noisy_part=noisy_part(
@@ -319,8 +336,14 @@ def _gap_tests(gaps: Gaps) -> dict[str, float]:
     return {
         "gaps": drift.p_value if wide and more > gaps.of_one_unit / 2 else 1.0,
         "gaps_beyond": drift.p_value if wide and more > BEYOND_ONE_UNIT * gaps.of_one_unit else 1.0,
-        "doubt": mcnemar_more(gaps.only_candidate, gaps.only_baseline),
+        DOUBT: mcnemar_more(gaps.only_candidate, gaps.only_baseline),
     }
+
+
+def _in_doubt(gaps: Gaps, alpha: float) -> Names:
+    """The test of doubt, where it is the baseline that has more such tokens."""
+    more = mcnemar_more(gaps.farther_in_baseline, gaps.farther_in_candidate) < alpha
+    return (DOUBT,) if more else ()
 
 
 def gaps_of_one_unit(differences: FloatArray, unit: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -30,7 +30,7 @@ from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import Spread
 from parity.messages import Message, message
-from parity.records import Finding, Key
+from parity.records import Capture, Finding, Key
 from parity.records.many_findings import corrupt_of, heads
 from parity.unnamed import kept
 
@@ -334,20 +334,36 @@ def _gaps(
     drift = rates.drift(own, other, pairs.keys, spread)
     if drift is None:
         return None, numerics.Gaps()
-    beyond = {
-        key
+    doubtful = {
+        key: one.position
         for key, one in judged.doubtful.items()
         if key in greedy and one.position >= part.since.get(key, 0) and one.gap < NOT_NOISE
     }
-    tolerance = references.tolerance
-    strict = {
-        key
-        for key in pairs.those(~pairs.identical)
-        if key in own and key in other and bool(((own[key] > tolerance) & (own[key] < NOT_NOISE)).any())
-    }
+    differing = [key for key in pairs.those(~pairs.identical) if key in own and key in other]
+    theirs, ours = (
+        {key: at for key in differing if (at := _little_beyond(part, key, arm[key], references.tolerance)) is not None}
+        for arm in (own, other)
+    )
+    baseline, candidate = (partial(_contexts, arm) for arm in (inputs.baseline, inputs.candidate))
     return drift, numerics.Gaps(
         drift,
-        only_candidate=len(beyond - strict),
-        only_baseline=len(strict - beyond),
+        only_candidate=candidate(doubtful, theirs),
+        only_baseline=baseline(theirs, doubtful),
         of_one_unit=numerics.gaps_of_one_unit(differences, unit),
+        farther_in_candidate=candidate(ours, theirs),
+        farther_in_baseline=baseline(theirs, ours),
     )
+
+
+def _little_beyond(part: Part, key: Key, gaps: FloatArray, tolerance: float) -> int | None:
+    """The first token of a completion that lies beyond the tolerance, though no farther than noise may; `gaps`: of the
+    part of it that speaks."""
+    places = np.flatnonzero((gaps > tolerance) & (gaps < NOT_NOISE))
+    return (part.since.get(key) or 0) + int(places[0]) if len(places) else None
+
+
+def _contexts(arm: Capture, places: Mapping[Key, int], but: Container[Key]) -> int:
+    """How many of these tokens, `but` for those of some completions, stand after tokens of their own: what an engine
+    says again when it is asked the same in another round is no second one."""
+    alone = (arm.completions[key] for key in places if key not in but)
+    return len({(one.prompt_token_ids.tobytes(), one.token_ids[: places[one.key] + 1].tobytes()) for one in alone})
