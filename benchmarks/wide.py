@@ -3,6 +3,7 @@
     python benchmarks/wide.py clean [--tokens 10000000] [--data FOLDER]   false alarms over clean tokens
     python benchmarks/wide.py faults [--seeds 20] [--shape flat] [--only WORD]   fault x size x tokens needed
     python benchmarks/wide.py hunt [--seeds 2] [--only WORD]   faults that nothing was tuned on: which get a PASS?
+    python benchmarks/wide.py moved [--seeds 2] [--only WORD]   wrong numbers x tokens: which get a PASS?
     python benchmarks/wide.py habits [--pairs 500] [--triples 500]   are servers with several habits accused of them?
     python benchmarks/wide.py verdicts OUT [--data FOLDER]   every verdict and finding on a fixed set of trials
     python benchmarks/wide.py diff BEFORE AFTER   what two of these files differ in; exit code 1 if anything
@@ -34,7 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 import wide_habits
 import wide_hunt
+import wide_moved
 from worlds import FLAT, PEAKED, SURE, Fault, Truth, catalogue
+from worlds.claims import ADMITTED
 from worlds.engine import SOUND, Arm, Broken
 from worlds.seen_as import VIEWS
 from worlds.trials import SETTINGS, Faulty, Judged, Setting, Trial, clean, judge, said
@@ -398,6 +401,13 @@ def main() -> int:
     hunting.add_argument(
         "--log", type=Path, help="a line for each fault, so that the same command goes on after a stop"
     )
+    moving = parts.add_parser("moved", description=wide_moved.__doc__)
+    moving.add_argument("--seeds", type=int, default=2)
+    moving.add_argument("--first-seed", type=int, default=40_000)
+    moving.add_argument("--shape", choices=tuple(SHAPES), action="append")
+    moving.add_argument("--only", default="", help="faults with this in their name or size")
+    moving.add_argument("--runs", type=int, nargs="+", default=wide_moved.RUNS, help="completions of each run")
+    moving.add_argument("--log", type=Path, help="a line for each fault, so that the same command goes on after a stop")
     several = parts.add_parser("habits", description=wide_habits.__doc__)
     several.add_argument("--pairs", type=int, default=500)
     several.add_argument("--triples", type=int, default=500)
@@ -419,6 +429,12 @@ def main() -> int:
         found = wide_hunt.hunt(shapes, seeds, faults, asked.most, asked.view or tuple(VIEWS), asked.log)
         wide_hunt.show(found, whole=asked.said)
         return int(any(wide_hunt.false_passes(found)))
+    if asked.part == "moved":
+        shapes = {name: SHAPES[name] for name in asked.shape or SHAPES}
+        seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+        table = wide_moved.table(shapes, seeds, wide_moved.faults(asked.only), asked.runs, asked.log)
+        wide_moved.show(table, asked.runs)
+        return int(any(one["spoken"] != ADMITTED for row in table for one in row["passes"]))
     if asked.part == "habits":
         return int(wide_habits.habits(asked.pairs, asked.triples, asked.first_seed) > 0)
     if asked.part == "diff":

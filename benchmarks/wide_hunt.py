@@ -82,9 +82,9 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
     kinds: Counter[str] = Counter()
     for faulty in worlds:
         trial = faulty.trial(replace(fault, family="hunted"), blocks_of(most))
-        share = _moved(faulty, fault, trial)
+        share = moved_of(faulty, fault, trial)
         # A PASS speaks of the choices in its own text: a loop of the baseline has one choice many times.
-        own = _moved(faulty, fault, replace(trial, baseline=trial.candidate)) if fault.kinds is NUMERICS else share
+        own = moved_of(faulty, fault, replace(trial, baseline=trial.candidate)) if fault.kinds is NUMERICS else share
         truth = planted(fault, faulty, trial, own)
         moved, tokens = moved + share * trial.tokens, tokens + trial.tokens
         for view in views:
@@ -112,7 +112,7 @@ def blocks_of(completions: int) -> int:
     return 1 + max(0, (completions // FIRST).bit_length() - 1)
 
 
-def _moved(faulty: Faulty, fault: Fault, trial: Trial) -> float:
+def moved_of(faulty: Faulty, fault: Fault, trial: Trial) -> float:
     """Share of tokens; of greedy choices for numerics, of the completions that these are in."""
     if fault.kinds is not NUMERICS:
         return trial.truth.moved / max(1, trial.tokens)

@@ -46,7 +46,8 @@ class Numbers:
 class Planted:
     """A fault in the terms of a verdict.
 
-    share: of the completions it is in; moved: of all tokens, so many are others. below: nats by which the worst choice
+    share: of the completions it is in; moved: of all tokens, so many are others; rounding: so many are others than the
+    scorer's best by rounding alone. below: nats by which the worst choice
     of each completion that it changed lies below the best one. way, size: how it draws, as the ways of the test
     `mixture` are called, and `places`: the share of the places of these completions at which it does. unchecked: of
     the rejected drafts, that are accepted; wrong_numbers: its numerics are wrong, somewhere; numbers: what that does,
@@ -67,6 +68,7 @@ class Planted:
     wrong_numbers: bool = False
     numbers: Numbers | None = None
     of_rows: tuple[float, ...] = ()
+    rounding: float = 0.0
 
 
 def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted:
@@ -91,6 +93,8 @@ def planted(fault: Fault, faulty: Faulty, trial: Trial, moved: float) -> Planted
     elif fault.hits_rows and not drawn and not fault.rules:
         made["below"] = tuple(_worst(trial, key) for key in trial.truth.rows)
     made["wrong_numbers"] = fault.broken is not SOUND
+    if fault.broken is not SOUND and not drawn:
+        made["rounding"] = turned_by_rounding(faulty, trial.candidate)
     if fault.broken is not SOUND and not fault.broken.start:
         if fault.where is None:
             made["numbers"] = _numbers(fault, faulty, trial.baseline)
@@ -136,6 +140,15 @@ def _worst(trial: Trial, key: Any) -> float:
     top, rows = found[0], np.arange(len(made.token_ids))
     spot = (top.ids == made.token_ids[:, None]).argmax(axis=1)
     return float(np.nanmax(np.nanmax(top.values, axis=1) - top.values[rows, spot], initial=0.0))
+
+
+def turned_by_rounding(faulty: Faulty, text: Capture) -> float:
+    """Share of the greedy choices in a text that the candidate's sound kernels make otherwise than the scorer."""
+    arms = Arm("cuda/score", PREFILL), replace(speculating(2), name="cuda/sound")
+    scorer, sound = (
+        np.concatenate([top.ids[:, 0] for top in faulty.world.score(text, top=1, arm=arm).values()]) for arm in arms
+    )
+    return float((scorer != sound).mean())
 
 
 def _numbers(fault: Fault, faulty: Faulty, baseline: Capture) -> Numbers:
@@ -245,7 +258,8 @@ def _said(stats: Stats, fault: Planted) -> Iterator[tuple[bool, str]]:
             bound = "no share" if one.rate is None else f"{one.rate:.2%}"
             yield one.rate is not None and hit > one.rate, f"{one.fault}: {hit:.2%} hit, excluded from {bound}"
     if stats.moved and not fault.drawn:
-        most = stats.moved.at_most
+        # Of choices other than the reference's: what the fault alone moves may bring some back that rounding turned.
+        most = stats.moved.at_most + fault.rounding
         yield fault.moved > most, f"moved: {1000 * fault.moved:.2f} in 1,000, excluded from {1000 * most:.2f}"
     if stats.sampling:
         yield from _of_draws(stats, fault)

@@ -26,7 +26,9 @@ class Broken:
     position is off by one. noise: bf16 units by which every logit moves at most. stale: chance that a step leaves the
     recurrent state as it was. lift: nats added to the engine's own logprobs of the tokens that it chose. first: the
     lowest id that a bias is on; start: the step from which on all of this holds. lost: the step at which the recurrent
-    state begins anew, as where a prefill's second chunk does not take over the first one's.
+    state begins anew, as where a prefill's second chunk does not take over the first one's. rank: what a matrix of rank
+    one, added to each weight, has of its size, as where an adapter is left in. expert: one expert's weights times 1 +
+    this.
     """
 
     bias: float = 0.0
@@ -41,6 +43,8 @@ class Broken:
     first: int = 1
     start: int = 0
     lost: int = 0
+    rank: float = 0.0
+    expert: float = 0.0
 
 
 SOUND = Broken()
@@ -154,7 +158,19 @@ def _weights(model: Model, broken: Broken) -> _Weights:
         found |= {name: kept(found[name]) for name in ("query", "attended", "up", "down", "output")}
     if broken.scale:
         found["output"] = found["output"] * np.float32(1 + broken.scale)
+    if broken.rank:
+        found |= {name: _with_rank_one(found[name], broken.rank) for name in ("query", "attended", "up", "down")}
+    if broken.expert:
+        found["experts"] = found["experts"].copy()
+        found["experts"][0] *= np.float32(1 + broken.expert)
     return _Weights(**found)
+
+
+def _with_rank_one(weights: Floats, share: float) -> Floats:
+    rng = np.random.default_rng(weights.shape)
+    added = np.outer(*(rng.standard_normal(size) for size in weights.shape))
+    added *= share * np.linalg.norm(weights) / np.linalg.norm(added)
+    return bf16(np.ascontiguousarray(weights + added, dtype=np.float32))
 
 
 def _turned(vectors: Floats, angle: npt.NDArray[np.complex64]) -> Floats:

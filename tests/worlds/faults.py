@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,15 +37,17 @@ Damage = Callable[[random.Random, Sequence[int], Sequence[int], int], Damaged]
 @dataclass(frozen=True, slots=True)
 class Where:
     """The completions that a fault of the whole arm is in: with prompts of so many tokens or more, of this sample, of
-    this round (-1: the last)."""
+    this round (-1: the last), of one request in so many."""
 
     prompt: int = 0
     sample: int | None = None
     round: int | None = None
+    one_in: int = 1
 
     def holds(self, key: Key, prompt: int, rounds: int) -> bool:
         return (
             prompt >= self.prompt
+            and zlib.crc32(key.request.encode()) % self.one_in == 0
             and self.sample in (None, key.sample)
             and (self.round is None or self.round % rounds == key.round)
         )

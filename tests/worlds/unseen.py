@@ -203,6 +203,26 @@ def drawing() -> list[Fault]:
     ]  # fmt: skip
 
 
+def other_numbers() -> list[Fault]:
+    """Numerics that none of `worlds.faults` is like, and in some rows; greedy."""
+    made: list[tuple[str, str, Broken, int]] = [
+        *(("matrix of rank one added", f"{x:.1%} of each weight", Broken(rank=x), 1) for x in (0.003, 0.01, 0.03)),
+        *(("one of eight experts scaled", f"{x:.0%}", Broken(expert=x), 1) for x in (0.01, 0.1)),
+        *(("KV cache quantised", f"fp8, 1 row in {n}", Broken(cache="fp8"), n) for n in (4, 16)),
+        ("weights quantised", "int8, 1 row in 4", Broken(weights="int8"), 4),
+        ("weights quantised", "fp8, 1 row in 16", Broken(weights="fp8"), 16),
+        ("bias on half of the ids", "0.2 nats, 1 row in 8", Broken(bias=0.2, biased=256), 8),
+        ("position off by one", "1 step in 5, 1 row in 8", Broken(position_every=5), 8),
+        ("noise on every logit", "1 bf16 units, 1 row in 4", Broken(noise=1.0), 4),
+        ("output weights scaled", "1.0%, from token 96", Broken(scale=0.01, start=96), 1),
+        ("weights quantised", "int8, from token 96", Broken(weights="int8", start=96), 1),
+    ]
+    return [
+        _arm(name, size, "numbers", NUMERICS, broken=broken, where=None if one_in == 1 else Where(one_in=one_in))
+        for name, size, broken, one_in in made
+    ]
+
+
 def unseen() -> list[Fault]:
     """Every one of them."""
-    return [*somewhere(), *single_tokens(), *wrong_rules(), *drawing()]
+    return [*somewhere(), *single_tokens(), *wrong_rules(), *drawing(), *other_numbers()]

@@ -88,6 +88,26 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(moved),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
+    if unsaid := [one.gap for one in judged.doubtful.values() if one.how is Doubted.UNSAID]:
+        said = message(
+            "conclude.unsaid",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), which "
+            "a fault leaves, and so do experts at near-ties of their router: beside the baseline's own tokens it is no "
+            "more than chance; its engine's own logprobs would say whether its logits moved, and were not recorded",
+            completions=words.completions(len(unsaid)),
+            gap=max(unsaid),
+        )
+        return reason(said, NextStep(Step.LOGPROBS, said.id), Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
+    if unknown := [one.gap for one in judged.doubtful.values() if one.how is Doubted.UNKNOWN]:
+        said = message(
+            "conclude.singles_unknown",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), which "
+            "a fault leaves, and so do experts at near-ties of their router: scores of the baseline's own completions "
+            "would say whether it has such tokens as well (`--score all`)",
+            completions=words.completions(len(unknown)),
+            gap=max(unknown),
+        )
+        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     if any(one.how is Doubted.SILENT for one in judged.doubtful.values()):
         said = message(
             "conclude.doubtful_silent",

@@ -75,8 +75,8 @@ def _moved(stats: Stats) -> Iterator[Message]:
     elif found is not None:
         yield message(
             "conclude.moved",
-            "{turned} of {tokens} greedy choices are not the reference's: what turns more than {rate:.2f} in 1,000 is "
-            "excluded, by rounding or otherwise (95 %)",
+            "{turned} of {tokens} greedy choices are not the reference's: rounding and whatever else may be wrong turn "
+            "fewer than {rate:.2f} in 1,000 (95 %)",
             turned=found.turned,
             tokens=found.tokens,
             rate=1000 * found.at_most,

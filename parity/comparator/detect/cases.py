@@ -49,7 +49,7 @@ class Setup(Struct, frozen=True):
     """Nats, in force."""
     doubt: Doubt
     isolated: Isolated | None
-    """Single tokens that the scores reject in the baseline's own completions."""
+    """Single tokens that the scores reject in the baseline's own completions; None where these are not scored."""
     lists_show_choices: bool
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     lists_hide_choices: bool
@@ -85,6 +85,12 @@ class Doubted(Enum):
     """The baseline's own completions have such tokens as often."""
     MOVED = "moved"
     """By the engine's own logprobs its logits moved there, no farther than the baseline's do."""
+    UNSAID = "unsaid"
+    """Single tokens, no more and no farther than chance makes of an arm like the baseline, of which nobody recorded the
+    engine's own logprob."""
+    UNKNOWN = "unknown"
+    """Single tokens, where nothing is known of the baseline's own: by the engine's logprobs its logits moved there, or
+    nobody recorded these and several completions have some."""
 
 
 class InDoubt(Struct, frozen=True):

@@ -16,9 +16,18 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
-from parity.comparator.reference.isolated import are_apart, explains, moved_as_far
+from parity.comparator.reference.isolated import (
+    MOST_UNSAID,
+    SEVERAL,
+    Isolated,
+    are_apart,
+    are_single,
+    explains,
+    moved_as_far,
+)
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.tolerance import FAR_DOUBT, OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -102,13 +111,29 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more
     completions have some than chance gives a clean run: a fault of the engine's state seldom hits one of them alone.
     """
-    others = _as_baseline(cases, setup)
-    looked = _as_near_ties(others, [n for n, one in enumerate(others) if one.events and is_doubtful(one, setup)])
+    looked = _as_near_ties(cases, [n for n, one in enumerate(cases) if one.events and is_doubtful(one, setup)])
     wrong = [n for n, case in enumerate(looked) if case.events]
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
-    if not wrong or len(wrong) > most or not all(_is_silent(looked[n], setup) for n in wrong):
-        return looked
-    return _as_near_ties(looked, wrong, how=Doubted.SILENT)
+    if wrong and len(wrong) <= most and all(_is_silent(looked[n], setup) for n in wrong):
+        return _as_near_ties(looked, wrong, how=Doubted.SILENT)
+    if setup.isolated is None:
+        return _of_unknown(looked, wrong, setup)
+    return _as_baseline(cases, looked, setup.isolated, setup)
+
+
+def _of_unknown(cases: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Sequence[Case]:
+    """Single tokens of completions in these places, where the baseline's own completions are not scored.
+
+    Where the engine's logits moved in several, as by its own logprobs, the others' may have; where nobody recorded any,
+    so may they in several, if nothing else is wrong.
+    """
+    moved_ones = [n for n in wrong if has_moved(cases[n], setup)]
+    others = [n for n in wrong if n not in moved_ones and _is_near(cases[n], setup)]
+    if len(moved_ones) < SEVERAL:
+        silent = len(wrong) >= SEVERAL and all(_is_unsaid(cases[n], setup) for n in wrong)
+        others = others if silent else []
+    places = [*moved_ones, *others]
+    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[Doubted.UNKNOWN], how=Doubted.UNKNOWN) for n in places})
 
 
 def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted = Doubted.LITTLE) -> Sequence[Case]:
@@ -116,15 +141,16 @@ def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted 
     return replaced(cases, {n: _as_near_tie(cases[n], how=how) for n in places})
 
 
-def _as_baseline(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
-    """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far."""
-    found = ((n, _like_the_baseline(case, setup)) for n, case in enumerate(cases) if case.events)
+def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolated, setup: Setup) -> Sequence[Case]:
+    """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far. `looked`:
+    the cases without those that are little beyond the tolerance."""
+    found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
     alike = {n: one for n, one in found if one is not None}
-    own = 0 if setup.isolated is None else setup.isolated.completions
-    if not explains(own, [one.times for one in alike.values()]):
-        return cases
-    beyond = ((n, one.how) for n, one in alike.items() if not is_doubtful(cases[n], setup))
-    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[how], how=how) for n, how in beyond})
+    beyond = {n: one.how for n, one in alike.items() if looked[n].events}
+    counted = (one.times for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID)
+    if not explains(isolated.completions, list(counted)):
+        return looked
+    return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
 
 
 LITTLE = message(
@@ -140,6 +166,16 @@ _WHY: Mapping[Doubted, Message] = {
         "near_tie.moved",
         "single tokens beyond the tolerance, where the engine's own logprobs say that its logits moved, as the "
         "baseline's do elsewhere",
+    ),
+    Doubted.UNSAID: message(
+        "near_tie.unsaid",
+        "single tokens beyond the tolerance, in no more completions than chance makes of an arm like the baseline; the "
+        "engine's own logprobs of them were not recorded",
+    ),
+    Doubted.UNKNOWN: message(
+        "near_tie.unknown",
+        "single tokens beyond the tolerance; whether the scores reject such in the baseline's own completions is not "
+        "known",
     ),
 }
 
@@ -158,8 +194,46 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
 
 
 def is_as_baseline(case: Case, setup: Setup) -> bool:
-    """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
-    return _like_the_baseline(case, setup) is not None
+    """Is all that is wrong what the scores reject in the baseline's own completions as well, or may?"""
+    if setup.isolated is None:
+        return has_moved(case, setup)
+    return _like_the_baseline(case, setup.isolated, setup) is not None
+
+
+def has_moved(case: Case, setup: Setup) -> bool:
+    """Are single tokens all that is wrong, and do the engine's own logprobs say that its logits moved there?
+
+    An engine that hands out a wrong token knows as well as the reference how unlikely it is. Of one little farther
+    below the best that is not said: where many tokens are as likely, its own logprob may be as it was.
+    """
+    found = _singles(case, setup)
+    if found is None or bool(np.isnan(found.residuals).any()):
+        return False
+    moved = found.residuals > OWN_BELIEF
+    little = found.gaps <= FAR_DOUBT * setup.tolerance
+    return bool((moved | little).all()) and (len(moved) == 1 or bool(moved.any()))
+
+
+def _is_near(case: Case, setup: Setup) -> bool:
+    """Are single tokens all that is wrong, no farther than experts at near-ties bring them?"""
+    found = _singles(case, setup)
+    return found is not None and are_single(found.places, found.gaps, len(case.b.token_ids), MOST_UNSAID)
+
+
+def _is_unsaid(case: Case, setup: Setup) -> bool:
+    """The same, and is nothing known of the engine's own logprobs there?"""
+    found = _singles(case, setup)
+    return found is not None and _unsaid(found, len(case.b.token_ids))
+
+
+def _unsaid(found: _Beyond, length: int) -> bool:
+    return bool(np.isnan(found.residuals).all()) and are_single(found.places, found.gaps, length, MOST_UNSAID)
+
+
+def _singles(case: Case, setup: Setup) -> _Beyond | None:
+    """The tokens beyond the tolerance, by scores, where these are single ones and nothing else is wrong."""
+    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    return None if found is None or not are_apart(found.places, len(case.b.token_ids)) else found
 
 
 class _Like(Struct, frozen=True):
@@ -169,17 +243,18 @@ class _Like(Struct, frozen=True):
     how: Doubted
 
 
-def _like_the_baseline(case: Case, setup: Setup) -> _Like | None:
+def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
     """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
-    asked = case.from_scores and (setup.isolated is not None or case.b.logprobs is not None)
-    found = _beyond(case, setup.tolerance, by_shape=False) if asked else None
-    if found is None or not are_apart(found.places, len(case.b.token_ids)):
+    found, length = _singles(case, setup), len(case.b.token_ids)
+    if found is None:
         return None
-    noise = setup.reference.farthest_own
-    times = moved_as_far(found.gaps, found.residuals, noise)
-    if setup.isolated is None or not setup.isolated.covers(found.places, found.gaps, len(case.b.token_ids)):
-        return None if times is None else _Like(times, Doubted.MOVED)
-    below = float(found.gaps.max()) / setup.isolated.farthest
+    times = moved_as_far(found.gaps, found.residuals, setup.reference.farthest_own)
+    unsaid = _unsaid(found, length) and not setup.doubt.is_none
+    if not isolated.covers(found.places, found.gaps, length):
+        if times is not None:
+            return _Like(times, Doubted.MOVED)
+        return _Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID) if unsaid else None
+    below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
     return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
 
 

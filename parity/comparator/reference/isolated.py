@@ -32,6 +32,19 @@ CROWD, APART = 3, 4
 MOST = 4.0
 """Nats below the best, at most: tokens that were damaged lie farther, mostly."""
 
+MOST_UNSAID = 5.0
+"""The same of tokens of which nobody recorded the engine's own logprob, which would say whether its logits moved. Of
+5,723 single tokens of clean arms of tests/worlds whose experts lie far apart, one lies 4.75 nats below the best, and no
+other one farther than 3.2."""
+
+ALIKE = 1.0
+"""Nats below the best, up to which such tokens are all alike: half of these 5,723 lie beyond 0.75 and one in ten beyond
+1.6, so the farthest of the baseline's few says little of how far the next one lies."""
+
+SEVERAL = 2
+"""Completions with single tokens, from which on they may be an engine's habit where nothing is known of the baseline's
+own: of 340 arms with experts far apart, 339 had as many. One alone is a fault."""
+
 FARTHER = 4.0
 """Times the baseline's farthest, up to which a token is like those of the baseline. With 2, 19 of 340 clean arms of
 tests/worlds (14,000 tokens each, experts far apart) were accused, mostly of one token up to 2.9 times as far.
@@ -47,7 +60,7 @@ that are alike."""
 
 class Isolated(Struct, frozen=True):
     """The baseline's completions in which nothing but single tokens is rejected, of those that differ between the arms,
-    and how far the farthest of all its single tokens lies below the best (nats)."""
+    and how far the farthest of all its single tokens lies below the best (nats); 0 and 0 where it has none."""
 
     completions: int
     farthest: float
@@ -56,6 +69,13 @@ class Isolated(Struct, frozen=True):
         """Are these gaps, at these places beyond the tolerance in a completion of `length` tokens, like the
         baseline's?"""
         return are_single(places, gaps, length) and float(gaps.max()) <= FARTHER * self.farthest
+
+    def times_unsaid(self, gaps: FloatArray) -> float:
+        """How far tokens of which nobody recorded a logprob lie, over the baseline's farthest."""
+        return float(gaps.max()) / max(self.farthest, ALIKE)
+
+
+NONE = Isolated(0, 0.0)
 
 
 def explains(baseline: int, times: Sequence[float]) -> bool:
@@ -88,22 +108,24 @@ def moved_as_far(gaps: FloatArray, residuals: FloatArray, farthest: Callable[[],
 def isolated(
     baseline: Mapping[Key, TokenGaps], floor: Floor | None, tolerance: float, differing: Collection[Key]
 ) -> Isolated | None:
-    """Of the baseline's own greedy completions, by their scores; None where no token of theirs lies farther below the
-    best than is left in doubt anyway. `differing`: completions that are others in the candidate."""
-    if floor is None or not (floor.rejected or floor.largest > DOUBT * tolerance):
+    """Of the baseline's own greedy completions, by their scores; None where these are not known. Tokens that are left
+    in doubt anyway are none. `differing`: completions that are others in the candidate."""
+    if floor is None:
         return None
+    if not (floor.rejected or floor.largest > DOUBT * tolerance):
+        return NONE
     count, farthest = 0, 0.0
     for key, one in baseline.items():
         places = np.flatnonzero(one.gap > tolerance)
         if len(places) and are_single(places, one.gap[places], len(one.gap)):
             count += key in differing
             farthest = max(farthest, float(one.gap[places].max()))
-    return Isolated(count, farthest) if farthest > DOUBT * tolerance else None
+    return Isolated(count, farthest) if farthest > DOUBT * tolerance else NONE
 
 
-def are_single(places: Ints, gaps: FloatArray, length: int) -> bool:
-    """Of the rejected tokens, at least one, shape (N,), in order; `length`: tokens of the completion."""
-    return are_apart(places, length) and float(gaps.max()) <= MOST
+def are_single(places: Ints, gaps: FloatArray, length: int, most: float = MOST) -> bool:
+    """Of the rejected tokens, at least one, shape (N,), in order; `length`: tokens of the completion; `most`: nats."""
+    return are_apart(places, length) and float(gaps.max()) <= most
 
 
 def are_apart(places: Ints, length: int) -> bool:

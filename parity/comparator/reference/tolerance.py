@@ -98,6 +98,11 @@ class Doubt(Struct, frozen=True):
         return max(1, _most_by_chance(tokens * ALONE_RATE, ALONE_CHANCE, tokens))
 
     @property
+    def is_none(self) -> bool:
+        """The tolerance was calibrated, and decides."""
+        return self.believed <= 0.0
+
+    @property
     def lone(self) -> float:
         """Nats below the best up to which one token alone does not count as a fault."""
         return max(self.limit, self.free)

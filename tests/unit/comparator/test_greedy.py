@@ -210,7 +210,8 @@ LONE = [*TEXT[:10], 700, *TEXT[11:]]
         (0.6, None, Verdict.INCONCLUSIVE),
         (0.6, 0.4, Verdict.INCONCLUSIVE),
         (0.8, None, Verdict.DIVERGED),
-        (0.8, 0.4, Verdict.DIVERGED),
+        (0.8, 0.4, Verdict.INCONCLUSIVE),  # the baseline's own would say whether its engine does that by itself
+        (5.2, 0.4, Verdict.DIVERGED),
     ],
 )
 def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | None, verdict: Verdict) -> None:
@@ -221,7 +222,7 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
     assert result.verdict is verdict
     assert [one.position for one in result.findings] == [10]
     told = " ".join([*texts(result.reasons), *texts(result.notes)])
-    assert ("little beyond the tolerance" in told) == (verdict is not Verdict.DIVERGED)
+    assert ("little beyond the tolerance" in told) == (gap < 0.75)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +234,9 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
         (0.6, 0.1, 0.05, Verdict.DIVERGED),
         (0.8, 0.4, 0.05, Verdict.DIVERGED),
         (0.6, 0.2, None, Verdict.INCONCLUSIVE),
-        (0.6, 0.1, None, Verdict.DIVERGED),
-        (0.8, 0.4, None, Verdict.DIVERGED),
+        (0.6, 0.02, None, Verdict.INCONCLUSIVE),
+        (0.8, 0.4, None, Verdict.INCONCLUSIVE),  # scores of the baseline would say whether its logits move as well
+        (0.8, 0.02, None, Verdict.DIVERGED),
     ],
 )
 def test_a_lone_token_that_the_engine_itself_believed_in(
@@ -270,8 +272,9 @@ def test_an_end_that_is_supported_does_not_weigh_beside_a_lone_token_before_it()
     assert result.verdict is Verdict.PASS
 
 
-def test_tokens_without_a_logprob_of_their_own_are_left_open_in_one_completion() -> None:
-    """As clean arms had: one 0.34 nats below the best under a repetition penalty, two 0.41 and 0.38 below it."""
+def test_single_tokens_without_a_logprob_of_their_own_are_left_open() -> None:
+    """As clean arms had: one 0.34 nats below the best under a repetition penalty, two 0.41 and 0.38 below it; with
+    experts far apart, beside baselines that had none, two 2.1 and 2.3. Not more than chance makes of equal arms."""
 
     def asked(*wrong: dict[int, float]) -> Comparison:
         names = [f"p{number}" for number in range(len(wrong))]
@@ -281,13 +284,12 @@ def test_tokens_without_a_logprob_of_their_own_are_left_open_in_one_completion()
         mine = [completion(stream, name) for name, stream in zip(names, streams, strict=True)]
         return compare(capture("cpu/base", *(completion(TEXT, n) for n in names)), capture("cpu/mtp", *mine), known)
 
-    for wrong in ([{10: 0.34}, {}], [{}, {10: 0.41, 20: 0.38}]):
+    for wrong in ([{10: 0.34}, {}], [{}, {10: 0.41, 20: 0.38}], [{10: 0.34}, {10: 0.4}], [{10: 2.3}, {10: 2.1}],
+                  [{10: 0.34, 20: 0.4, 30: 0.3}, {}], [{10: 0.6}] * 9):  # fmt: skip
         alone = asked(*wrong)
         assert alone.verdict is Verdict.INCONCLUSIVE
-        assert {one.step for one in alone.next_steps} == {Step.LOGPROBS, Step.LONGER}
-    faulty = ([{10: 0.34}, {10: 0.4}], [{10: 0.34, 20: 0.4, 30: 0.3}, {}], [{10: 0.6, 20: 0.3}, {}],
-              [{10: 0.34}, {10: 3.0}])  # fmt: skip
-    for wrong in faulty:
+        assert {Step.LOGPROBS, Step.LONGER} <= {one.step for one in alone.next_steps}
+    for wrong in ([{10: 5.2}, {}], [{10: 3.4}, {10: 3.2}], [{10: 0.6}] * 10, [{10: 0.6, 11: 0.6, 12: 0.6}, {}]):
         found = asked(*wrong)
         assert found.verdict is Verdict.DIVERGED
         assert {one.request for one in found.corrupt} == {f"p{n}" for n, one in enumerate(wrong) if one}

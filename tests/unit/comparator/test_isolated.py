@@ -12,6 +12,7 @@ from worlds.trials import Faulty, Setting, clean, judge
 
 from parity.comparator.reference.isolated import FARTHER, FEW, MOST, Isolated, are_single, explains, moved_as_far
 from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
+from parity.records.next_steps import Step
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
 OWN = Isolated(completions=12, farthest=0.9)
@@ -86,10 +87,22 @@ def test_healthy_arms_with_tokens_far_beyond_those_of_the_baseline_are_not_accus
     """Up to 4.75 nats below the best, an end that was not taken, four tokens at once, and baselines that show none: by
     their own logprobs the logits had moved there."""
     trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
-    for view in ("scored", "no own logprobs")[: 1 + (seed in (2700075, 2700133, 2700188))]:
+    for view in ("scored", "no own logprobs", "server, scored"):
         result = judge(VIEWS[view](trial)).result
         assert not result.corrupt, view
         assert result.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("seed", [2700060, 2700066, 2700068, 2700103])
+def test_where_the_baseline_is_not_scored_single_tokens_are_left_open(seed: int) -> None:
+    trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
+    seen = VIEWS["differing scored"](trial)
+    for one in (seen, VIEWS["no own logprobs"](seen)):
+        result = judge(one).result
+        assert not result.corrupt
+        assert result.verdict is Verdict.INCONCLUSIVE
+    steps = judge(seen).result.next_steps
+    assert Step.SCORE in {step.step for step in steps if step.settles == "conclude.singles_unknown"}
 
 
 def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them() -> None:
