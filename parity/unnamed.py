@@ -82,7 +82,7 @@ class Unnamed:
     def append(self, data: bytes | memoryview) -> int:
         """Where it begins. Raises ParityError where the disk is full."""
         if os.getpid() != self._owner:
-            raise RuntimeError("written in a copy of the process that reads it")  # it would be overwritten
+            raise RuntimeError(self._owner)  # in a copy of the process that reads it, and writes over it
         begin = self.size
         self._waiting += data
         if len(self._waiting) >= AT_ONCE:
