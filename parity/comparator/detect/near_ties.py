@@ -27,10 +27,12 @@ from parity.comparator.reference.isolated import (
 )
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.scores import own_gaps
 from parity.comparator.reference.tolerance import FAR_DOUBT, OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
+from parity.records.kinds import Stretch
 
 STRONG_ANCHOR = 24
 STRONG_CHUNK = 8
@@ -132,8 +134,8 @@ def _of_unknown(cases: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Se
     if len(moved_ones) < SEVERAL:
         silent = len(wrong) >= SEVERAL and all(_is_unsaid(cases[n], setup) for n in wrong)
         others = others if silent else []
-    places = [*moved_ones, *others]
-    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[Doubted.UNKNOWN], how=Doubted.UNKNOWN) for n in places})
+    hows = {n: Doubted.UNKNOWN if cases[n].from_scores else Doubted.CONTRADICTED for n in (*moved_ones, *others)}
+    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[how], how=how) for n, how in hows.items()})
 
 
 def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted = Doubted.LITTLE) -> Sequence[Case]:
@@ -177,6 +179,10 @@ _WHY: Mapping[Doubted, Message] = {
         "single tokens beyond the tolerance; whether the scores reject such in the baseline's own completions is not "
         "known",
     ),
+    Doubted.CONTRADICTED: message(
+        "near_tie.contradicted",
+        "each arm's own logprobs hold its own token for the best and reject the other's; no score says which is off",
+    ),
 }
 
 
@@ -207,6 +213,8 @@ def has_moved(case: Case, setup: Setup) -> bool:
     below the best that is not said: where many tokens are as likely, its own logprob may be as it was.
     """
     found = _singles(case, setup)
+    if found is not None and not case.from_scores:
+        return float(found.gaps.max()) <= MOST_UNSAID and _contradict(case, found, setup.tolerance)
     if found is None or bool(np.isnan(found.residuals).any()):
         return False
     moved = found.residuals > OWN_BELIEF
@@ -214,16 +222,40 @@ def has_moved(case: Case, setup: Setup) -> bool:
     return bool((moved | little).all()) and (len(moved) == 1 or bool(moved.any()))
 
 
+def _contradict(case: Case, found: _Beyond, tolerance: float) -> bool:
+    """Does the engine's own list hold for the best what the baseline's list rejects, and the baseline's token for less
+    than that, or than the baseline does?
+
+    A token that was changed after it was chosen has the logprob of the one that was, but for rounding.
+    """
+    own, other = own_gaps(case.b), own_gaps(case.a)
+    if own is None or other is None or bool((own.gap[found.places] > tolerance).any()):
+        return False
+    at, lists = case.parts_at, case.b.lists
+    if lists is None or at >= len(case.a.token_ids):
+        return False
+    theirs = lists.values[at][lists.ids[at] == case.a.token_ids[at]]
+    return bool((theirs < max(own.chosen[at], other.chosen[at]) - OWN_BELIEF).all())
+
+
 def _is_near(case: Case, setup: Setup) -> bool:
     """Are single tokens all that is wrong, no farther than experts at near-ties bring them?"""
-    found = _singles(case, setup)
+    found = _singles(case, setup) if case.from_scores else None
     return found is not None and are_single(found.places, found.gaps, len(case.b.token_ids), MOST_UNSAID)
 
 
 def _is_unsaid(case: Case, setup: Setup) -> bool:
     """The same, and is nothing known of the engine's own logprobs there?"""
-    found = _singles(case, setup)
+    open_ = case.from_scores and not setup.doubt.is_none and not setup.reference.penalises
+    found = _singles(case, setup) if open_ else None
     return found is not None and _unsaid(found, len(case.b.token_ids))
+
+
+def _is_loose(case: Case, setup: Setup) -> bool:
+    """Does neither a calibrated tolerance decide it, nor a penalty, nor that tokens are said again, or lost?"""
+    if setup.doubt.is_none or setup.reference.penalises:
+        return False
+    return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
 
 
 def _unsaid(found: _Beyond, length: int) -> bool:
@@ -231,8 +263,10 @@ def _unsaid(found: _Beyond, length: int) -> bool:
 
 
 def _singles(case: Case, setup: Setup) -> _Beyond | None:
-    """The tokens beyond the tolerance, by scores, where these are single ones and nothing else is wrong."""
-    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    """The tokens beyond the tolerance, by scores or by the baseline's own list, where these are single ones and nothing
+    else is wrong."""
+    asked = case.from_scores or (setup.isolated is None and case.b.lists is not None and not case.gap_is_the_others)
+    found = _beyond(case, setup.tolerance, by_shape=False) if asked else None
     return None if found is None or not are_apart(found.places, len(case.b.token_ids)) else found
 
 
@@ -249,7 +283,7 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
     if found is None:
         return None
     times = moved_as_far(found.gaps, found.residuals, setup.reference.farthest_own)
-    unsaid = _unsaid(found, length) and not setup.doubt.is_none
+    unsaid = _unsaid(found, length) and _is_loose(case, setup)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return _Like(times, Doubted.MOVED)
@@ -276,7 +310,7 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
     None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance.
+    or a token lies at an unknown distance (by a list that does not name it, with `by_shape` alone).
     """
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
@@ -292,7 +326,7 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
             return None
         beyond.update(over)
     places = sorted(beyond)
-    if bool(np.isinf(gaps.most[places]).any()):
+    if (by_shape or case.from_scores) and bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
     return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places])
@@ -303,7 +337,9 @@ def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> S
 
     def follows(event: Event) -> bool:
         at = event.position
-        return event.kind is Kind.EARLY_STOP and event.length == 1 and at < len(gaps.gap) and gaps.gap[at] <= tolerance
+        if event.kind is not Kind.EARLY_STOP or event.length != 1 or at >= len(gaps.gap):
+            return False
+        return not gaps.gap[at] > tolerance  # NaN: nothing says that it should not have ended
 
     return [one for one in events if not follows(one)] or events
 

@@ -118,3 +118,22 @@ def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them()
     result = judge(knew).result
     assert result.verdict is Verdict.DIVERGED
     assert {one.kind for one in result.corrupt} == {Kind.UNJUSTIFIED}
+
+
+@pytest.mark.parametrize("seed", [2700060, 2700061, 2700062, 2700064, 2700071, 2700105])
+def test_lists_that_contradict_each_other_accuse_nobody(seed: int) -> None:
+    """Tokens that the other arm does not list, ends a few tokens later, text that another request has as well, and
+    residuals far off: without scores nothing says in which arm the experts were others."""
+    trial = VIEWS["lists, unscored"](Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "h", ()), 4))
+    result = judge(trial).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert Step.SCORE in {step.step for step in result.next_steps}
+
+
+def test_a_list_that_does_not_hold_its_own_token_for_the_best_is_a_fault_without_scores_as_well() -> None:
+    trial = VIEWS["lists, unscored"](Faulty(3, ROUGH, first=64, max_tokens=96, logprobs=5).trial(
+        replace(ALL["rows: token replaced, 1 token"], share=0.06), 1))  # fmt: skip
+    judged = judge(trial)
+    assert judged.result.verdict is Verdict.DIVERGED
+    assert judged.found == judged.hit
