@@ -17,6 +17,7 @@ from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Set
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import (
+    BESIDE_NONE,
     MOST_UNSAID,
     SEVERAL,
     Isolated,
@@ -148,6 +149,9 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     the cases without those that are little beyond the tolerance."""
     found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
     alike = {n: one for n, one in found if one is not None}
+    unsaid = {n for n, one in alike.items() if one.how is Doubted.UNSAID and looked[n].events}
+    if not isolated.has_any and len(unsaid) > BESIDE_NONE:
+        alike = {n: one for n, one in alike.items() if n not in unsaid}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
     counted = (one.times for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID)
     if not explains(isolated.completions, list(counted)):

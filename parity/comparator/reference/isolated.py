@@ -45,6 +45,10 @@ SEVERAL = 2
 """Completions with single tokens, from which on they may be an engine's habit where nothing is known of the baseline's
 own: of 340 arms with experts far apart, 339 had as many. One alone is a fault."""
 
+BESIDE_NONE = 2
+"""Completions with such tokens that may be chance where the baseline has none. Of 340 arms with experts far apart one
+had two beside a baseline without any; six of 32, in the recordings of the demo, are a fault."""
+
 FARTHER = 4.0
 """Times the baseline's farthest, up to which a token is like those of the baseline. With 2, 19 of 340 clean arms of
 tests/worlds (14,000 tokens each, experts far apart) were accused, mostly of one token up to 2.9 times as far.
@@ -69,6 +73,12 @@ class Isolated(Struct, frozen=True):
         """Are these gaps, at these places beyond the tolerance in a completion of `length` tokens, like the
         baseline's?"""
         return are_single(places, gaps, length) and float(gaps.max()) <= FARTHER * self.farthest
+
+    @property
+    def has_any(self) -> bool:
+        """Do the scores reject any single token of the baseline's own? Else nothing says that the model has such, and
+        more than BESIDE_NONE completions of another arm with some are at fault."""
+        return self.farthest > 0
 
     def times_unsaid(self, gaps: FloatArray) -> float:
         """How far tokens of which nobody recorded a logprob lie, over the baseline's farthest."""

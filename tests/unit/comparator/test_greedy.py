@@ -285,11 +285,11 @@ def test_single_tokens_without_a_logprob_of_their_own_are_left_open() -> None:
         return compare(capture("cpu/base", *(completion(TEXT, n) for n in names)), capture("cpu/mtp", *mine), known)
 
     for wrong in ([{10: 0.34}, {}], [{}, {10: 0.41, 20: 0.38}], [{10: 0.34}, {10: 0.4}], [{10: 2.3}, {10: 2.1}],
-                  [{10: 0.34, 20: 0.4, 30: 0.3}, {}], [{10: 0.6}] * 9):  # fmt: skip
+                  [{10: 0.34, 20: 0.4, 30: 0.3}, {}]):  # fmt: skip
         alone = asked(*wrong)
         assert alone.verdict is Verdict.INCONCLUSIVE
         assert {one.step for one in alone.next_steps} == {Step.LOGPROBS, Step.ARBITER, Step.LONGER}
-    for wrong in ([{10: 5.2}, {}], [{10: 3.4}, {10: 3.2}], [{10: 0.6}] * 10, [{10: 0.6, 11: 0.6, 12: 0.6}, {}]):
+    for wrong in ([{10: 5.2}, {}], [{10: 3.4}, {10: 3.2}], [{10: 0.6}] * 3, [{10: 0.6, 11: 0.6, 12: 0.6}, {}]):
         found = asked(*wrong)
         assert found.verdict is Verdict.DIVERGED
         assert {one.request for one in found.corrupt} == {f"p{n}" for n, one in enumerate(wrong) if one}
