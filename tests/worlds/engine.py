@@ -71,7 +71,6 @@ class Batch:
         shape = model.shape
         self.model, self.arm = model, arm
         self.weights = _weights(model, arm.broken)
-        self.before = _weights(model, SOUND) if arm.broken.start else self.weights
         self.at = 0
         self.last = np.zeros(rows, dtype=np.int64)
         self.state = np.zeros((rows, shape.hidden), dtype=np.float32)
@@ -91,9 +90,8 @@ class Batch:
 
     def step(self, tokens: Ints, live: int, *, wanted: bool = True) -> Floats:
         """Logits after these tokens, shape (rows, vocabulary); `live`: rows of the engine's batch."""
-        model, arm = self.model, self.arm
-        late = self.at >= arm.broken.start
-        broken, weights = (arm.broken, self.weights) if late else (SOUND, self.before)
+        model, arm, weights = self.model, self.arm, self.weights
+        broken = arm.broken if self.at >= arm.broken.start else SOUND
         at, window, parts = self.at, model.shape.window, arm.orders.split(live)
         if broken.lost and at == broken.lost:
             self.state = np.zeros_like(self.state)

@@ -13,7 +13,6 @@ from parity.comparator.inputs.servers import by_others
 from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.numerics import DOUBT, ROUNDING, beyond_any_kernels
-from parity.comparator.population.numerics_said import of_either
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.population.whose import FEW_LOOPS
 from parity.comparator.reference.floor import Floor
@@ -99,26 +98,6 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(unsaid),
         )
         return reason(said, NextStep(Step.LOGPROBS, said.id), Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
-    if unknown := [one.gap for one in judged.doubtful.values() if one.how is Doubted.UNKNOWN]:
-        said = message(
-            "conclude.singles_unknown",
-            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), which "
-            "a fault leaves, and so do experts at near-ties of their router: scores of the baseline's own completions "
-            "would say whether it has such tokens as well (`--score all`)",
-            completions=words.completions(len(unknown)),
-            gap=max(unknown),
-        )
-        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if against := [one.gap for one in judged.doubtful.values() if one.how is Doubted.CONTRADICTED]:
-        said = message(
-            "conclude.lists_contradict",
-            "where they part, the arms' own logprobs contradict each other in {completions}: each holds its own token "
-            "for the best (by the baseline's the other one lies up to {gap:.3f} nats below or more), which a fault of "
-            "either arm leaves, and so do experts at near-ties of their router: scores would say which",
-            completions=words.completions(len(against)),
-            gap=max(against),
-        )
-        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     if any(one.how is Doubted.SILENT for one in judged.doubtful.values()):
         said = message(
             "conclude.doubtful_silent",
@@ -358,8 +337,7 @@ def _differing(found: Numerics | None, said: Finding | None, differences: Differ
         return _one_engine()
     if not found.other_kernels:
         differs = _differs(said)
-        scored = [Step.SCORE] if of_either(found) else []
-        return reason(differs, *scored, NextStep(Step.LONGER, differs.id, number=4))
+        return reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     if "precision" in differences or not beyond_any_kernels(found):
         return Remarks(limits=(_differs(said),))
     beyond = message(

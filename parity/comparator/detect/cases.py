@@ -88,12 +88,6 @@ class Doubted(Enum):
     UNSAID = "unsaid"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, of which nobody recorded the
     engine's own logprob."""
-    UNKNOWN = "unknown"
-    """Single tokens, where nothing is known of the baseline's own: by the engine's logprobs its logits moved there, or
-    nobody recorded these and several completions have some."""
-    CONTRADICTED = "contradicted"
-    """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
-    other's."""
 
 
 class InDoubt(Struct, frozen=True):

@@ -57,8 +57,6 @@ def logprob_mismatch(
     noise: Callable[[], OwnNoise | None] | None = None,
     usual: Callable[[], float] | None = None,
     alone: float = ALONE * LOGPROB_TOLERANCE,
-    *,
-    between: bool = False,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
@@ -70,7 +68,7 @@ def logprob_mismatch(
 
     `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
     Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
-    off in other completions; nor do lists, where the `reference` is the baseline's own (`between`).
+    off in other completions.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -98,7 +96,7 @@ def logprob_mismatch(
     off = _off(chosen, expected)
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
-        if known is None and usual is not None and (between or not with_lists):
+        if known is None and usual is not None and not with_lists:
             off = off if int(off.sum()) > MANY + HEADROOM * usual() else np.zeros_like(off)
         else:
             off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
@@ -348,8 +346,7 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | N
     if gaps is not None:
         return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise_of(setup.reference))
     between = None if usual is None else usual.between
-    noise = noise_of(setup.reference)
-    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, between=True)
+    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise_of(setup.reference), usual=between)
 
 
 def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
@@ -363,9 +360,7 @@ def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | Non
     until = len(b.token_ids) if by_scores else case.flip or 0
     noise = noise_of(setup.reference)
     in_others = None if usual is None else partial(usual.by_scores, b) if by_scores else usual.between
-    return unlisted_logprobs(b) or logprob_mismatch(
-        b, gaps, until, a, case.parts_at, noise, in_others, between=not by_scores
-    )
+    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others)
 
 
 def _look(case: Case, setup: Setup) -> Case:

@@ -19,7 +19,7 @@ from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import (
     BESIDE_NONE,
     MOST_UNSAID,
-    SEVERAL,
+    NONE,
     Isolated,
     are_apart,
     are_single,
@@ -28,8 +28,6 @@ from parity.comparator.reference.isolated import (
 )
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
-from parity.comparator.reference.scores import own_gaps
-from parity.comparator.reference.tolerance import FAR_DOUBT, OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -119,24 +117,7 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if wrong and len(wrong) <= most and all(_is_silent(looked[n], setup) for n in wrong):
         return _as_near_ties(looked, wrong, how=Doubted.SILENT)
-    if setup.isolated is None:
-        return _of_unknown(looked, wrong, setup)
-    return _as_baseline(cases, looked, setup.isolated, setup)
-
-
-def _of_unknown(cases: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Sequence[Case]:
-    """Single tokens of completions in these places, where the baseline's own completions are not scored.
-
-    Where the engine's logits moved in several, as by its own logprobs, the others' may have; where nobody recorded any,
-    so may they in several, if nothing else is wrong.
-    """
-    moved_ones = [n for n in wrong if has_moved(cases[n], setup)]
-    others = [n for n in wrong if n not in moved_ones and _is_near(cases[n], setup)]
-    if len(moved_ones) < SEVERAL:
-        silent = len(wrong) >= SEVERAL and all(_is_unsaid(cases[n], setup) for n in wrong)
-        others = others if silent else []
-    hows = {n: Doubted.UNKNOWN if cases[n].from_scores else Doubted.CONTRADICTED for n in (*moved_ones, *others)}
-    return replaced(cases, {n: _as_near_tie(cases[n], _WHY[how], how=how) for n, how in hows.items()})
+    return _as_baseline(cases, looked, setup.isolated or NONE, setup)
 
 
 def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted = Doubted.LITTLE) -> Sequence[Case]:
@@ -150,7 +131,9 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
     alike = {n: one for n, one in found if one is not None}
     unsaid = {n for n, one in alike.items() if one.how is Doubted.UNSAID and looked[n].events}
-    if not isolated.has_any and len(unsaid) > BESIDE_NONE:
+    if any(case.events and n not in alike for n, case in enumerate(looked)) or (
+        not isolated.has_any and len(unsaid) > BESIDE_NONE
+    ):  # beside other faults such tokens are one as well
         alike = {n: one for n, one in alike.items() if n not in unsaid}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
     counted = (one.times for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID)
@@ -178,15 +161,6 @@ _WHY: Mapping[Doubted, Message] = {
         "single tokens beyond the tolerance, in no more completions than chance makes of an arm like the baseline; the "
         "engine's own logprobs of them were not recorded",
     ),
-    Doubted.UNKNOWN: message(
-        "near_tie.unknown",
-        "single tokens beyond the tolerance; whether the scores reject such in the baseline's own completions is not "
-        "known",
-    ),
-    Doubted.CONTRADICTED: message(
-        "near_tie.contradicted",
-        "each arm's own logprobs hold its own token for the best and reject the other's; no score says which is off",
-    ),
 }
 
 
@@ -204,55 +178,8 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
 
 
 def is_as_baseline(case: Case, setup: Setup) -> bool:
-    """Is all that is wrong what the scores reject in the baseline's own completions as well, or may?"""
-    if setup.isolated is None:
-        return has_moved(case, setup)
-    return _like_the_baseline(case, setup.isolated, setup) is not None
-
-
-def has_moved(case: Case, setup: Setup) -> bool:
-    """Are single tokens all that is wrong, and do the engine's own logprobs say that its logits moved there?
-
-    An engine that hands out a wrong token knows as well as the reference how unlikely it is. Of one little farther
-    below the best that is not said: where many tokens are as likely, its own logprob may be as it was.
-    """
-    found = _singles(case, setup)
-    if found is not None and not case.from_scores:
-        return float(found.gaps.max()) <= MOST_UNSAID and _contradict(case, found, setup.tolerance)
-    if found is None or bool(np.isnan(found.residuals).any()):
-        return False
-    moved = found.residuals > OWN_BELIEF
-    little = found.gaps <= FAR_DOUBT * setup.tolerance
-    return bool((moved | little).all()) and (len(moved) == 1 or bool(moved.any()))
-
-
-def _contradict(case: Case, found: _Beyond, tolerance: float) -> bool:
-    """Does the engine's own list hold for the best what the baseline's list rejects, and the baseline's token for less
-    than that, or than the baseline does?
-
-    A token that was changed after it was chosen has the logprob of the one that was, but for rounding.
-    """
-    own, other = own_gaps(case.b), own_gaps(case.a)
-    if own is None or other is None or bool((own.gap[found.places] > tolerance).any()):
-        return False
-    at, lists = case.parts_at, case.b.lists
-    if lists is None or at >= len(case.a.token_ids):
-        return False
-    theirs = lists.values[at][lists.ids[at] == case.a.token_ids[at]]
-    return bool((theirs < max(own.chosen[at], other.chosen[at]) - OWN_BELIEF).all())
-
-
-def _is_near(case: Case, setup: Setup) -> bool:
-    """Are single tokens all that is wrong, no farther than experts at near-ties bring them?"""
-    found = _singles(case, setup) if case.from_scores else None
-    return found is not None and are_single(found.places, found.gaps, len(case.b.token_ids), MOST_UNSAID)
-
-
-def _is_unsaid(case: Case, setup: Setup) -> bool:
-    """The same, and is nothing known of the engine's own logprobs there?"""
-    open_ = case.from_scores and not setup.doubt.is_none and not setup.reference.penalises
-    found = _singles(case, setup) if open_ else None
-    return found is not None and _unsaid(found, len(case.b.token_ids))
+    """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
+    return _like_the_baseline(case, setup.isolated or NONE, setup) is not None
 
 
 def _is_loose(case: Case, setup: Setup) -> bool:
@@ -267,10 +194,8 @@ def _unsaid(found: _Beyond, length: int) -> bool:
 
 
 def _singles(case: Case, setup: Setup) -> _Beyond | None:
-    """The tokens beyond the tolerance, by scores or by the baseline's own list, where these are single ones and nothing
-    else is wrong."""
-    asked = case.from_scores or (setup.isolated is None and case.b.lists is not None and not case.gap_is_the_others)
-    found = _beyond(case, setup.tolerance, by_shape=False) if asked else None
+    """The tokens beyond the tolerance, by scores, where these are single ones and nothing else is wrong."""
+    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
     return None if found is None or not are_apart(found.places, len(case.b.token_ids)) else found
 
 
@@ -287,7 +212,7 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
     if found is None:
         return None
     times = moved_as_far(found.gaps, found.residuals, setup.reference.farthest_own)
-    unsaid = _unsaid(found, length) and _is_loose(case, setup)
+    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(case, setup)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return _Like(times, Doubted.MOVED)
@@ -314,7 +239,7 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
     None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance (by a list that does not name it, with `by_shape` alone).
+    or a token lies at an unknown distance.
     """
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
@@ -330,7 +255,7 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
             return None
         beyond.update(over)
     places = sorted(beyond)
-    if (by_shape or case.from_scores) and bool(np.isinf(gaps.most[places]).any()):
+    if bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
     return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places])
@@ -341,9 +266,7 @@ def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> S
 
     def follows(event: Event) -> bool:
         at = event.position
-        if event.kind is not Kind.EARLY_STOP or event.length != 1 or at >= len(gaps.gap):
-            return False
-        return not gaps.gap[at] > tolerance  # NaN: nothing says that it should not have ended
+        return event.kind is Kind.EARLY_STOP and event.length == 1 and at < len(gaps.gap) and gaps.gap[at] <= tolerance
 
     return [one for one in events if not follows(one)] or events
 

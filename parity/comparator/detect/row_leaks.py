@@ -194,8 +194,6 @@ def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     loose = [
         (n, at)
         for n, case in enumerate(cases)
-        # Where the arms' own lists contradict each other either text may be right, and two requests' come together.
-        if case.from_scores or not is_as_baseline(case, setup)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch in _LOOSE and not _is_own(event, case)
     ]

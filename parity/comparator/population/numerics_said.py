@@ -30,14 +30,8 @@ def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps
         mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
         other_kernels=found.other_kernels or None,
     )
-    severity = Severity.CORRUPT if same and found.more_than_one_unit and not of_either(found) else Severity.BENIGN
+    severity = Severity.CORRUPT if same and found.more_than_one_unit else Severity.BENIGN
     return (run_finding(*inputs.arms[::-1], Kind.NUMERICS, evidence, severity),)
-
-
-def of_either(found: Numerics) -> bool:
-    """Are some tokens far off between the arms, and nothing else, where no score says in which of them? Experts at
-    near-ties do that in both arms where they lie far apart."""
-    return found.source == "own" and set(found.failed) <= {"mid_tail", "far_tail"}
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

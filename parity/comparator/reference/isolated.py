@@ -41,10 +41,6 @@ ALIKE = 1.0
 """Nats below the best, up to which such tokens are all alike: half of these 5,723 lie beyond 0.75 and one in ten beyond
 1.6, so the farthest of the baseline's few says little of how far the next one lies."""
 
-SEVERAL = 2
-"""Completions with single tokens, from which on they may be an engine's habit where nothing is known of the baseline's
-own: of 340 arms with experts far apart, 339 had as many. One alone is a fault."""
-
 BESIDE_NONE = 2
 """Completions with such tokens that may be chance where the baseline has none. Of 340 arms with experts far apart one
 had two beside a baseline without any; six of 32, in the recordings of the demo, are a fault."""

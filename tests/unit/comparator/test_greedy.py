@@ -234,8 +234,8 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
         (0.6, 0.1, 0.05, Verdict.DIVERGED),
         (0.8, 0.4, 0.05, Verdict.DIVERGED),
         (0.6, 0.2, None, Verdict.INCONCLUSIVE),
-        (0.6, 0.02, None, Verdict.INCONCLUSIVE),
-        (0.8, 0.4, None, Verdict.INCONCLUSIVE),  # scores of the baseline would say whether its logits move as well
+        (0.6, 0.1, None, Verdict.DIVERGED),
+        (0.8, 0.4, None, Verdict.DIVERGED),
         (0.8, 0.02, None, Verdict.DIVERGED),
     ],
 )

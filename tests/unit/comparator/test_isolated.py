@@ -12,7 +12,6 @@ from worlds.trials import Faulty, Setting, clean, judge
 
 from parity.comparator.reference.isolated import FARTHER, FEW, MOST, Isolated, are_single, explains, moved_as_far
 from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
-from parity.records.next_steps import Step
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
 OWN = Isolated(completions=12, farthest=0.9)
@@ -93,18 +92,6 @@ def test_healthy_arms_with_tokens_far_beyond_those_of_the_baseline_are_not_accus
         assert result.verdict is Verdict.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("seed", [2700060, 2700066, 2700068, 2700103])
-def test_where_the_baseline_is_not_scored_single_tokens_are_left_open(seed: int) -> None:
-    trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
-    seen = VIEWS["differing scored"](trial)
-    for one in (seen, VIEWS["no own logprobs"](seen)):
-        result = judge(one).result
-        assert not result.corrupt
-        assert result.verdict is Verdict.INCONCLUSIVE
-    steps = judge(seen).result.next_steps
-    assert Step.SCORE in {step.step for step in steps if step.settles == "conclude.singles_unknown"}
-
-
 def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them() -> None:
     trial = Faulty(2700125, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
     seen = VIEWS["scored"](trial)
@@ -118,22 +105,3 @@ def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them()
     result = judge(knew).result
     assert result.verdict is Verdict.DIVERGED
     assert {one.kind for one in result.corrupt} == {Kind.UNJUSTIFIED}
-
-
-@pytest.mark.parametrize("seed", [2700060, 2700061, 2700062, 2700064, 2700071, 2700105])
-def test_lists_that_contradict_each_other_accuse_nobody(seed: int) -> None:
-    """Tokens that the other arm does not list, ends a few tokens later, text that another request has as well, and
-    residuals far off: without scores nothing says in which arm the experts were others."""
-    trial = VIEWS["lists, unscored"](Faulty(seed, ROUGH, first=16, logprobs=5).trial(Fault("clean", "", "h", ()), 4))
-    result = judge(trial).result
-    assert not result.corrupt
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert Step.SCORE in {step.step for step in result.next_steps}
-
-
-def test_a_list_that_does_not_hold_its_own_token_for_the_best_is_a_fault_without_scores_as_well() -> None:
-    trial = VIEWS["lists, unscored"](Faulty(3, ROUGH, first=64, max_tokens=96, logprobs=5).trial(
-        replace(ALL["rows: token replaced, 1 token"], share=0.06), 1))  # fmt: skip
-    judged = judge(trial)
-    assert judged.result.verdict is Verdict.DIVERGED
-    assert judged.found == judged.hit
