@@ -104,7 +104,7 @@ class Looked:
         new, every = New(residuals.most, spot), max(1, residuals.most // rates.QUANTILES_OF)
         sums, some = [], []
         first = partial(self._first, every)
-        for number, looked in enumerate(self._spread(range(len(residuals)), first, rates.ABOUT)):
+        for number, looked in enumerate(self._spread(range(residuals.count), first, rates.ABOUT)):
             if looked is None:
                 continue
             one, of_arms, columns = looked
@@ -127,7 +127,7 @@ class Looked:
         self, every: int, number: int
     ) -> tuple[PairedResiduals, tuple[ArmSums, ArmSums], tuple[FloatArray, ...]] | None:
         """A stretch, what is recorded of its arms, and some of its numbers; None where there is no token."""
-        one = self._residuals[number]
+        one = self._residuals.at(number)
         if not len(one):
             return None
         baseline, candidate = (ArmSums.of(arm, one.place) for arm in self._arms(one))
@@ -157,7 +157,7 @@ class Looked:
     def _stretch(self, at: int) -> Stretch:
         if self._only is not None:
             return self._only
-        one = self._residuals[self._numbers[at]]
+        one = self._residuals.at(self._numbers[at])
         packed = np.frombuffer(self._new.read(*self._bits[at : at + 2]), dtype=np.uint8).reshape(KINDS, -1)
         new = np.unpackbits(packed, axis=1, count=len(one)).astype(np.bool_)
         baseline, candidate = self._arms(one)

@@ -339,11 +339,12 @@ def _gaps(
         for key, one in judged.doubtful.items()
         if key in greedy and one.position >= part.since.get(key, 0) and one.gap < NOT_NOISE
     }
-    differing = [key for key in pairs.those(~pairs.identical) if key in own and key in other]
-    theirs, ours = (
-        {key: at for key in differing if (at := _little_beyond(part, key, arm[key], references.tolerance)) is not None}
-        for arm in (own, other)
-    )
+    theirs, ours = dict[Key, int](), dict[Key, int]()
+    for key in pairs.those(~pairs.identical):
+        if key in own and key in other:
+            for of_arm, found in ((own, theirs), (other, ours)):
+                if (at := _little_beyond(part, key, of_arm[key], references.tolerance)) is not None:
+                    found[key] = at
     baseline, candidate = (partial(_contexts, arm) for arm in (inputs.baseline, inputs.candidate))
     return drift, numerics.Gaps(
         drift,

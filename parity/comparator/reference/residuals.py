@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -107,13 +107,13 @@ def _usable(found: FloatArray) -> FloatArray:
     return np.minimum(found, 0.0, out=found)
 
 
-class Residuals(Sequence[PairedResiduals]):
+class Residuals:
     """The residuals of a run in stretches of whole completions; of some of them there may be none. Those of a large run
     are not held: they are computed anew each time."""
 
     def __init__(self, stretch: Callable[[int], PairedResiduals], count: int, most: int) -> None:
-        """stretch: one of these by its number; most: tokens there may be."""
-        self._stretch, self._count, self.most = stretch, count, most
+        """stretch: one of these `count` by its number; most: tokens there may be."""
+        self._stretch, self.count, self.most = stretch, count, most
         self._held: dict[int, PairedResiduals] = {}
 
     @staticmethod
@@ -125,18 +125,7 @@ class Residuals(Sequence[PairedResiduals]):
     def are_held(self) -> bool:
         return self.most <= HELD
 
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> PairedResiduals: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[PairedResiduals]: ...
-    def __getitem__(self, number: int | slice) -> PairedResiduals | Sequence[PairedResiduals]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
+    def at(self, number: int) -> PairedResiduals:
         found = self._held.get(number)
         if found is None:
             found = self._stretch(number)
@@ -192,7 +181,7 @@ def paired_residuals(
         return found.whole(by_scores=by_scores)
 
     found = Residuals(stretch, len(stretches), int(sizes.sum()))
-    return found if any(map(len, found)) else None
+    return found if any(len(found.at(number)) for number in range(found.count)) else None
 
 
 def _known(keys: Sequence[Key], scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]]) -> BoolArray:

@@ -266,7 +266,8 @@ def test_a_residual_is_the_own_logprob_minus_the_score() -> None:
     key = sides[0][0].key
     stretches = paired_residuals(sides, parts, (gaps[0], gaps[1]), {}, {key: 5}, None)
     assert stretches is not None
-    (found,) = stretches
+    assert stretches.count == 1
+    found = stretches.at(0)
     assert int((found.row == 0).sum()) == 5
     one = sides[1][1]
     assert one.logprobs is not None
