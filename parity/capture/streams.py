@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.records import RaggedTokens, TokenIds
-from parity.records.ragged import Flat, PatchedTokens
+from parity.records.ragged import Flat, PatchedTokens, is_wide
 from parity.unnamed import Held, Numbers, Unnamed
 
 GROWS_BY = 1 << 20
@@ -164,16 +164,8 @@ class Narrow(Streams):
             self._write(some)
 
     def _write(self, ids: Flat) -> None:
-        if self._kind == np.int32 and _is_wide(ids):
+        if self._kind == np.int32 and is_wide(ids):
             narrow, self._ids, self._kind = self._ids.mapped(self._kind), self._store(), np.dtype(np.int64)
             for begin in range(0, len(narrow), GROWS_BY):
                 self._write(narrow[begin : begin + GROWS_BY])
         self._ids.append(ids.astype(self._kind, copy=False).tobytes())
-
-
-_INT32 = np.iinfo(np.int32)
-
-
-def _is_wide(some: Flat) -> bool:
-    """Is there an id that int32 cannot hold?"""
-    return some.dtype != np.int32 and len(some) > 0 and bool(some.min() < _INT32.min or some.max() > _INT32.max)

@@ -5,6 +5,7 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,7 +174,7 @@ def _as_near_tie(case: Case, why: Message = LITTLE, *, how: Doubted = Doubted.LI
 
 def is_doubtful(case: Case, setup: Setup) -> bool:
     """Is all that is wrong a token or two little beyond the tolerance?"""
-    found = _beyond(case, setup.tolerance)
+    found = _beyond(case, setup.tolerance, most=setup.doubt.most)
     return found is not None and setup.doubt.covers(found.gaps, len(case.b.token_ids), found.residuals)
 
 
@@ -195,8 +196,7 @@ def _unsaid(found: _Beyond, length: int) -> bool:
 
 def _singles(case: Case, setup: Setup) -> _Beyond | None:
     """The tokens beyond the tolerance, by scores, where these are single ones and nothing else is wrong."""
-    found = _beyond(case, setup.tolerance, by_shape=False) if case.from_scores else None
-    return None if found is None or not are_apart(found.places, len(case.b.token_ids)) else found
+    return _beyond(case, setup.tolerance, by_shape=False, apart=True) if case.from_scores else None
 
 
 class _Like(Struct, frozen=True):
@@ -235,11 +235,14 @@ class _Beyond(Struct, frozen=True):
     residuals: FloatArray
 
 
-def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond | None:
+def _beyond(
+    case: Case, tolerance: float, *, by_shape: bool = True, apart: bool = False, most: float = math.inf
+) -> _Beyond | None:
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
     None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance.
+    or a token lies at an unknown distance; where they are not `apart`, or one lies more than `most` nats below the best
+    (both said at once, for most faults are so).
     """
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
@@ -255,6 +258,8 @@ def _beyond(case: Case, tolerance: float, *, by_shape: bool = True) -> _Beyond |
             return None
         beyond.update(over)
     places = sorted(beyond)
+    if (apart and not are_apart(places, len(case.b.token_ids))) or max(map(gaps.gap.item, places)) > most:
+        return None
     if bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]

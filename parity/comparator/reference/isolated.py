@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import sub
 
 import numpy as np
 import numpy.typing as npt
@@ -131,10 +132,11 @@ def isolated(
 
 def are_single(places: Ints, gaps: FloatArray, length: int, most: float = MOST) -> bool:
     """Of the rejected tokens, at least one, shape (N,), in order; `length`: tokens of the completion; `most`: nats."""
-    return are_apart(places, length) and float(gaps.max()) <= most
+    return are_apart(places.tolist(), length) and float(gaps.max()) <= most
 
 
-def are_apart(places: Ints, length: int) -> bool:
+def are_apart(places: Sequence[int], length: int) -> bool:
     """The same, however far they lie below the best."""
-    crowded = bool((places[CROWD - 1 :] - places[: 1 - CROWD] < APART).any())
-    return not crowded and len(places) <= max(FEW, length // ONE_IN)
+    if len(places) > max(FEW, length // ONE_IN):
+        return False
+    return min(map(sub, places[CROWD - 1 :], places), default=APART) >= APART

@@ -90,17 +90,19 @@ def _in_rows(
     gaps, exact, unknown = np.full(len(rows), np.nan), *np.zeros((2, len(rows)), dtype=np.bool_)
     for number, (row, at) in enumerate(zip(rows.tolist(), pairs.parts_at[rows].tolist(), strict=True)):
         a, b = pairs.baseline[row], pairs.candidate[row]
-        if at >= min(len(a.token_ids), len(b.token_ids)) or left_out(a):
+        theirs, own = a.token_ids, b.token_ids
+        if at >= len(theirs) or at >= len(own) or left_out(a):
             continue
         top = reference.score(arm, b)
         if top is None or at >= len(top.ids):
             continue
-        token, chosen, shaping = a.token_ids.item(at), b.token_ids.item(at), reference.shaping(b)
-        unknown[number] = bool(shaping.unknown)
+        shaping = reference.shaping(b)
+        if shaping.unknown:
+            unknown[number] = True
         penalised = shaping.penalised(b)
         if penalised is None:
-            plain.append(Place(number, top.ids[at], top.values[at], token, chosen))
-        elif found := gap_instead(top, at, token, b.token_ids[:at], penalised, own=chosen):
+            plain.append(Place(number, top.ids[at], top.values[at], theirs.item(at), own.item(at)))
+        elif found := gap_instead(top, at, theirs.item(at), own[:at], penalised, own=own.item(at)):
             gaps[number], exact[number] = found
     listed = [one.number for one in plain]
     gaps[listed], exact[listed] = gaps_of_rivals(plain)

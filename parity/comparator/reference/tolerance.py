@@ -83,6 +83,11 @@ class Doubt(Struct, frozen=True):
         many such completions as `silent_rows`."""
         return bool(np.isnan(residuals).all()) and self._covers(gaps, length, moved=True, widely=True)
 
+    @property
+    def most(self) -> float:
+        """Nats below the best, beyond which `covers` covers nothing."""
+        return max(self.lone, self.believed, self.far)
+
     def _covers(self, gaps: FloatArray, length: int, *, moved: bool, widely: bool) -> bool:
         limit = max(self.lone, self.believed if moved else 0.0, self.far if widely and len(gaps) == 1 else 0.0)
         return float(gaps.max()) <= limit and int((gaps > self.free).sum()) <= self._most(length)

@@ -185,7 +185,7 @@ def _near(flat: Flat, table: npt.NDArray[np.uint8]) -> Iterator[Places]:
     if len(flat) < SEED:
         return
     last, step = len(flat) - 1, _STRIDE * _PAIRS
-    index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.uint8)
+    index, maybe = np.empty(_STRIDE, dtype=np.int64), np.empty(_STRIDE, dtype=np.uint8)
     found: list[tuple[Places, npt.NDArray[np.uint8]]] = []
     count = 0
     for begin in range(0, last, step):
@@ -256,9 +256,17 @@ def _mixed(words: list[npt.NDArray[np.uint64]]) -> Places:
     return mixed.view(np.int64)
 
 
-def _pair_index(first: Flat, second: Flat, out: npt.NDArray[np.uint64] | None = None) -> Places:
-    """A small number for each of some pairs of tokens: cheap, to leave most of a run out."""
-    mixed = np.left_shift(_words(second), np.uint64(7), out=out)
+def _pair_index(first: Flat, second: Flat, out: Places | None = None) -> Places:
+    """A small number for each of some pairs of tokens: cheap, to leave most of a run out. Of ids of 32 bits it is the
+    same as of 64."""
+    if first.dtype == second.dtype == np.int32:
+        narrow = np.left_shift(second.view(np.uint32), np.uint32(7))
+        narrow ^= first.view(np.uint32)
+        narrow &= np.uint32((1 << _TABLE_BITS) - 1)
+        out = np.empty(len(narrow), dtype=np.int64) if out is None else out
+        out[:] = narrow
+        return out
+    mixed = np.left_shift(_words(second), np.uint64(7), out=None if out is None else out.view(np.uint64))
     mixed ^= _words(first)
     mixed &= np.uint64((1 << _TABLE_BITS) - 1)
     return mixed.view(np.int64)

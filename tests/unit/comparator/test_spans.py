@@ -32,6 +32,8 @@ def laid_out(streams: list[list[TokenIds]]) -> LaidOut:
 @given(st.data())
 def test_every_place_of_a_span(stride: int, data: st.DataObject) -> None:
     streams, spans = data.draw(columns), data.draw(st.lists(stream, max_size=3))
+    if data.draw(st.booleans()):  # columns of 64 bits
+        streams = [[*column, array([1 << 40])] for column in streams]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spans_module, "_STRIDE", stride)
         _is_every_place(streams, spans)
@@ -81,3 +83,13 @@ def test_matches_are_stretched_to_the_last_equal_token(
         while last < len(tokens) and at + last - here < len(donor) and tokens[last] == donor[at + last - here]:
             last += 1
         assert (start, end) == (first, last)
+
+
+@given(st.lists(st.integers(-2, 2**31 - 1), min_size=2, max_size=40).map(array))
+def test_the_number_of_a_pair_is_the_same_of_32_and_of_64_bits(tokens: TokenIds) -> None:
+    narrow = tokens.astype(np.int32)
+    wide = spans_module._pair_index(tokens[:-1:3], tokens[1::3])
+    assert spans_module._pair_index(narrow[:-1:3], narrow[1::3]).tolist() == wide.tolist()
+    assert spans_module._pair_index(narrow[:-1:3], tokens[1::3]).tolist() == wide.tolist()
+    held = np.empty(len(wide), dtype=np.int64)
+    assert spans_module._pair_index(narrow[:-1:3], narrow[1::3], held).tolist() == held.tolist() == wide.tolist()
