@@ -126,14 +126,14 @@ def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
     found: list[Decided] = []
     for rows in batches([len(view.gap) for view in views]):
         some = views[rows]
-        gap, most = np.concatenate([view.gap for view in some]), np.concatenate([view.most for view in some])
+        gap = np.concatenate([view.gap for view in some])
         rejected = gap > tolerance
+        if all(view.most is view.gap for view in some):  # all is exact
+            unknown = ~(np.isfinite(gap) | rejected)
+        else:
+            unknown = np.isnan(gap) | (np.isinf(np.concatenate([view.most for view in some])) & ~rejected)
         ends = np.cumsum([len(view.gap) for view in some]).tolist()
-        found += map(
-            Decided,
-            _by_row(np.flatnonzero(rejected), ends),
-            _by_row(np.flatnonzero(np.isnan(gap) | (np.isinf(most) & ~rejected)), ends),
-        )
+        found += map(Decided, _by_row(np.flatnonzero(rejected), ends), _by_row(np.flatnonzero(unknown), ends))
     return found
 
 
