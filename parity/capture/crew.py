@@ -86,8 +86,8 @@ class _Child:
             return None
         try:
             process.stdin.write(json.dumps([str(path.absolute()), begin, end]).encode() + b"\n")
-            size = int.from_bytes(_exactly(process, 8), "little")
-            data = _exactly(process, size)
+            size = int.from_bytes(exactly(process, 8), "little")
+            data = exactly(process, size)
         except (OSError, EOFError, ValueError):
             self._lose()
             return None
@@ -116,7 +116,7 @@ class _Child:
         self.kill()
         process, self._process = self._process, None
         if process is not None:
-            _reap(process)
+            reap(process)
 
     def _start(self) -> None:
         self._starts += 1
@@ -131,12 +131,13 @@ class _Child:
     def _lose(self) -> None:
         process, self._process = self._process, None
         assert process is not None
-        _reap(process)
+        reap(process)
         if not self._ended and self._starts < self.STARTS:
             self._start()
 
 
-def _reap(process: subprocess.Popen[bytes]) -> None:
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """End it, if it has not ended, and close what it was spoken to by."""
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout):
@@ -145,8 +146,8 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _exactly(process: subprocess.Popen[bytes], size: int) -> bytearray:
-    """Raises OSError, and EOFError where it ends before."""
+def exactly(process: subprocess.Popen[bytes], size: int) -> bytearray:
+    """So many bytes of what it says. Raises OSError, and EOFError where it ends before."""
     assert process.stdout is not None
     found = bytearray(size)
     view, at = memoryview(found), 0

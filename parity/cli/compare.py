@@ -121,7 +121,7 @@ def compare(
             sides.scores,
             tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
             model=model,
-            spread=watch.comparing(_comparers(sides, 1 if ray else jobs)),
+            spread=watch.comparing(_comparers(sides, jobs)),
         )
         comparison = with_steps(comparison, *inside)
     store = save or db is not None
@@ -181,8 +181,7 @@ def _readers(jobs: int | None, ray: bool) -> AbstractContextManager[Readers]:
 
 
 def _comparers(sides: _Sides, jobs: int | None) -> Spread:
-    """Who compares: where all is held in memory, copies of this process would take longer than the rest. jobs: 1 after
-    Ray, which forbids that what has used it is copied."""
+    """Who compares: where all is held in memory, copies of this process would take longer than the rest."""
     from parity.comparator.types import alone
     from parity.forked import Forked
     from parity.records import Lazy

@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ray.exceptions.GetTimeoutError:
         refuse(f"no node had {_shown(wanted)} free within {args.wait:g} s", "wait longer (--wait), or ask for less")
     except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
-        refuse(f"{args.command[0]} cannot be started there: {_last_line(error)}", "is it the path on that node?")
+        refuse(f"{args.command[0]} cannot be started there: {last_line(error)}", "is it the path on that node?")
     return converse(ray, actor)
 
 
@@ -132,7 +132,7 @@ def converse(ray: Any, actor: Any) -> int:
                     return code if code >= 0 else 128 - code
                 _write_all(outputs[number], part)
     except (ray.exceptions.RayActorError, ray.exceptions.RayTaskError) as error:
-        print(f"parity-ray: the node was lost: {_last_line(error)}", file=sys.stderr, flush=True)
+        print(f"parity-ray: the node was lost: {last_line(error)}", file=sys.stderr, flush=True)
         return CANNOT
     except (BrokenPipeError, KeyboardInterrupt):
         ray.get(actor.kill.remote(), timeout=10)
@@ -160,8 +160,8 @@ def _shown(resources: dict[str, float]) -> str:
     return ", ".join(f"{name}={amount:g}" for name, amount in plain.items())
 
 
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1][:300]
+def last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
 
 
 def entry() -> NoReturn:

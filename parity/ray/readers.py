@@ -6,96 +6,114 @@ the same. What no node can do at all (there is no parity, the files are not ther
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import suppress
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final
 
 from parity import __version__
-from parity.capture.remote import Place, place_of
-from parity.capture.stretch import Span, Stretch, dumped, in_order, loaded, stretch_of
+from parity.capture.crew import exactly, reap
+from parity.capture.remote import Place
+from parity.capture.stretch import Span, Stretch, in_order, loaded
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.ray.launcher import unreachable
-
-TRIES: Final = 5
-"""Times that Ray begins again what a lost node was doing."""
+from parity.ray.read_child import LOST, MISSING
 
 AHEAD: Final = 2
 """Stretches for each core of the cluster that are asked for before they are needed; each is some 2.5 MB."""
 
 
 class RayReaders:
-    """As `parity.capture.stretch.Readers`. Use it with `with`."""
+    """As `parity.capture.stretch.Readers`, by a process that speaks to Ray (`read_child.py`). Use it with `with`."""
+
+    def __init__(self) -> None:
+        self._asked = self._answered = 0
+        self._early: dict[int, tuple[dict[str, Any], bytearray]] = {}
+        """Answers that came while another was waited for."""
 
     def __enter__(self) -> RayReaders:
         """Raises ParityError where there is no Ray, or no cluster."""
-        try:
-            import ray
-        except ImportError:
+        if find_spec("ray") is None:
             raise ParityError(
                 message("ray.not_installed", "Ray is not installed beside parity"),
                 hint=message("ray.install", "in the version of the cluster: `pip install 'parity-mtp[ray]'`"),
-            ) from None
+            )
         address = os.environ.get("RAY_ADDRESS") or "auto"
         if (why := unreachable(address)) is not None:
             raise no_cluster(why)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "parity.ray.read_child", address],
+            env=env, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
         try:
-            ray.init(address, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is no cluster to read on
-            raise no_cluster(_last_line(error)) from None
-        self._ray: Any = ray
-        # Ray prints what it knows of a lost node, on stdout, which is for results.
-        self._aside = redirect_stdout(sys.stderr)
-        self._aside.__enter__()
-        self._task = ray.remote(num_cpus=1, max_retries=TRIES)(read_there)
+            said, _ = self._said()
+        except (OSError, EOFError):
+            reap(self._process)
+            raise no_cluster(f"Ray ended ({self._process.returncode})") from None
+        except BaseException:  # Ctrl-C
+            reap(self._process)
+            raise
+        if "why" in said:
+            reap(self._process)
+            raise no_cluster(said["why"])
+        self._cores = int(said["cores"])
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ray.shutdown()
-        self._aside.__exit__(kind, error, trace)
+        reap(self._process)
 
     def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
         """Raises ParityError for what no node can do."""
-        cores = int(self._ray.cluster_resources().get("CPU", 1))
-        return in_order(spans, self._ask, self._answer, cores * AHEAD + 1)
+        return in_order(spans, self._ask, self._answer, self._cores * AHEAD + 1)
 
-    def _ask(self, span: Span) -> tuple[Span, Any]:
-        return span, self._task.remote(str(span.path.absolute()), span.begin, span.end, __version__)
+    def _ask(self, span: Span) -> tuple[Span, int]:
+        assert self._process.stdin is not None
+        number, self._asked = self._asked, self._asked + 1
+        wanted = json.dumps([str(span.path.absolute()), span.begin, span.end, __version__])
+        with suppress(OSError):  # nor does it answer
+            self._process.stdin.write(wanted.encode() + b"\n")
+        return span, number
 
-    def _answer(self, asked: tuple[Span, Any]) -> Stretch | None:
-        span, reference = asked
-        errors = self._ray.exceptions
+    def _answer(self, asked: tuple[Span, int]) -> Stretch | None:
+        span, number = asked
         try:
-            data = self._ray.get(reference)
-        except errors.RayTaskError as error:
-            if isinstance(error, FileNotFoundError):
-                raise not_there(span.path) from None
-            raise ParityError(
-                message("ray.cannot_read", "a node of the Ray cluster cannot read: {why}", why=_last_line(error)),
-                hint=message("ray.same_parity", "install this parity ({version}) on each node", version=__version__),
-            ) from None
-        except errors.RayError:
+            said, data = self._answer_to(number)
+        except (OSError, EOFError):
             return None  # read here
+        why = said.get("no")
+        if why == MISSING:
+            raise not_there(span.path)
+        if why == LOST:
+            return None
+        if why is not None:
+            raise ParityError(
+                message("ray.cannot_read", "a node of the Ray cluster cannot read: {why}", why=said["why"]),
+                hint=message("ray.same_parity", "install this parity ({version}) on each node", version=__version__),
+            )
         return loaded(data) if data else None
 
+    def _answer_to(self, number: int) -> tuple[dict[str, Any], bytearray]:
+        while number not in self._early:
+            self._early[self._answered] = self._said()
+            self._answered += 1
+        return self._early.pop(number)
 
-def read_there(path: str, begin: int, end: int, version: str) -> bytes:
-    """On a node. Raises FileNotFoundError where it does not see the file, RuntimeError for another parity."""
-    if version != __version__:
-        raise RuntimeError(f"parity {__version__}")
-    place = place_of(path)
-    if not place.is_file():
-        raise FileNotFoundError(path)
-    try:
-        found = stretch_of(place, begin, end)
-    except (OSError, ParityError):
-        return b""  # the one that asks meets it as well, or does not
-    return b"" if found is None else dumped(found)
+    def _said(self) -> tuple[dict[str, Any], bytearray]:
+        """Raises OSError, EOFError."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            line += exactly(self._process, 1)
+        said: dict[str, Any] = json.loads(line)
+        return said, exactly(self._process, said["size"])
 
 
 def no_cluster(why: str) -> ParityError:
@@ -110,7 +128,3 @@ def not_there(path: Place) -> ParityError:
         message("ray.not_there", "a node of the Ray cluster does not see {path}", path=str(path.absolute())),
         hint=message("ray.share", "put the captures on a file system that all nodes have at the same place"),
     )
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]

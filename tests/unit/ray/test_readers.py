@@ -87,7 +87,8 @@ def test_a_node_is_killed_in_the_middle(
 
 
 def test_the_command_gives_the_same_result(cluster: Any, captures: tuple[Path, Path]) -> None:
-    code = "import sys; from parity.capture import read, stretch; stretch.BYTES = 20_000; "
+    code = "import atexit, os, sys; from parity.capture import read, stretch; stretch.BYTES = 20_000; "
+    code += "atexit.register(lambda: 'ray' in sys.modules and os._exit(99)); "  # such a process is not to be copied
     code += "read.PACKED_FROM = read.LISTS_PACKED_FROM = 0; from parity.cli.main import entry; sys.exit(entry())"
     said = []
     for more in (["--ray"], ["--jobs", "1"]):
@@ -119,14 +120,79 @@ def test_what_no_node_can_do_is_an_error(
     assert "0.0.0" in render(told.value.hint)
 
 
-def test_what_ray_prints_is_no_result(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """It prints the end of a lost node's log."""
-    with RayReaders():
-        print("raylet: lost")
-    print("a result")
-    out, err = capsys.readouterr()
-    assert out == "a result\n"
-    assert "raylet: lost" in err
+FAKE = """
+import os
+print("raylet: lost")
+def init(*args, **kwargs):
+    print("a node died")
+    os.write(1, b"and another\\n")
+def cluster_resources():
+    return {"CPU": 2}
+class exceptions:
+    class RayError(Exception): pass
+    class RayTaskError(RayError): pass
+class Task:
+    def __init__(self, work): self.work = work
+    def remote(self, *args): return self.work, args
+def remote(**kwargs): return Task
+def get(asked):
+    if FAILS: raise exceptions.RayError("all nodes are lost")
+    return asked[0](*asked[1])
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_ray_prints_is_no_result(
+    captures: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fails: bool,
+) -> None:
+    """It prints the end of a lost node's log. What no node could read is read here."""
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake/ray.py").write_text(FAKE + f"FAILS = {fails}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "fake"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    alone = said_by(read_capture(captures[0]))
+    loaded: list[int] = []
+    monkeypatch.setattr(readers, "loaded", lambda data: loaded.append(len(data)) or stretch.loaded(data))
+    with RayReaders() as ours:
+        assert said_by(read_capture(captures[0], readers=ours)) == alone
+    assert bool(loaded) is not fails
+    out, err = capfd.readouterr()
+    assert out == ""
+    for one in ("raylet: lost", "a node died", "and another"):
+        assert one in err
+
+
+def test_the_process_that_speaks_to_ray_is_killed(
+    cluster: Any, captures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = said_by(read_capture(captures[0]))
+    monkeypatch.setattr(lines, "SEEN_EVERY", 1)
+    seen: list[int] = []
+
+    def kill(_: int) -> None:
+        seen.append(1)
+        if len(seen) == 5:
+            ours._process.kill()
+
+    with RayReaders() as ours:
+        assert said_by(read_capture(captures[0], readers=ours, seen=kill)) == alone
+    assert len(seen) > 5
+    assert ours._process.returncode is not None
+
+
+def test_answers_that_nobody_waited_for_are_nobody_elses(cluster: Any, captures: tuple[Path, Path]) -> None:
+    size = captures[0].stat().st_size
+    spans = [stretch.Span(0, captures[0], at, min(at + 20_000, size)) for at in range(0, size, 20_000)]
+    with RayReaders() as ours:
+        whole = list(ours.stretches(iter(spans)))
+        next(ours.stretches(iter(spans[:6])))  # five were asked for, and are left
+        again = list(ours.stretches(iter(reversed(spans))))
+    assert [one and one.begin for _, one in again] == [one and one.begin for _, one in reversed(whole)]
+    assert any(one is not None for _, one in again)
 
 
 def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
