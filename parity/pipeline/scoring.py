@@ -36,18 +36,25 @@ class Items:
 
 
 def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
-    """What the baseline is to teacher-force: nothing, the candidates' completions that differ from the
-    baseline's, or all of them and the baseline's own (the noise floor)."""
+    """What the baseline is to teacher-force: nothing, completions that differ between the arms, or all of them (the
+    noise floor).
+
+    Of those that differ the baseline's own as well: else a token that its scores reject may be its habit, in both arms.
+    Not where any are drawn: of all draws those that are alike would be missing.
+    """
     if plan.score.mode == "none":
         return []
-    chosen = Items(plan)
+    chosen, everything = Items(plan), plan.score.mode == "all"
     baseline = captures[plan.baseline]
+    both = everything or all(plan.sampling_of(request).temperature == 0 for request in plan.requests)
+    apart: set[Key] = set()
     for arm in plan.candidates:
         for completion in captures.get(arm.name, ()):
-            if plan.score.mode == "all" or not _same_tokens(baseline.completions.get(completion.key), completion):
+            if everything or not _same_tokens(baseline.completions.get(completion.key), completion):
                 chosen.add(arm.name, completion)
-    if plan.score.mode == "all":
-        for completion in baseline:
+                apart.add(completion.key)
+    for completion in baseline if both else ():
+        if everything or completion.key in apart:
             chosen.add(plan.baseline, completion)
     return chosen.items
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
-
-from parity.records import Capture, Completion, TopLogprobs
-from worlds.trials import Trial
+from parity.records import Capture, Completion, Key, TopLogprobs
+from worlds.trials import Trial, differing, is_greedy
 
 
 def _each(arm: Capture, change: Callable[[Completion], Completion]) -> Capture:
@@ -36,14 +34,21 @@ def _no_own(trial: Trial) -> Trial:
 
 def _differing(trial: Trial) -> Trial:
     """`--score differing`."""
-    base, arm = trial.baseline, trial.candidate
-    differ = {
-        key
-        for key, one in arm.completions.items()
-        if key not in base.completions or not np.array_equal(one.token_ids, base.completions[key].token_ids)
-    }
-    scores = {key: top for key, top in trial.scores.items() if key.arm == arm.header.arm and key[1:] in differ}
+    apart = differing(trial.baseline, trial.candidate)
+    arms = (trial.baseline, trial.candidate) if is_greedy(trial.baseline) else (trial.candidate,)
+    names = {arm.header.arm for arm in arms}
+    scores = {key: top for key, top in trial.scores.items() if key.arm in names and Key(*key[1:]) in apart}
     return replace(_chosen_alone(trial), scores=scores)
+
+
+def _differing_unsaid(trial: Trial) -> Trial:
+    return _no_own(_differing(trial))
+
+
+def _candidate_alone(trial: Trial) -> Trial:
+    """As `--score differing` was until November 2026, and as a script may score."""
+    seen = _differing(trial)
+    return replace(seen, scores={key: top for key, top in seen.scores.items() if key.arm == trial.candidate.header.arm})
 
 
 def _unscored(trial: Trial) -> Trial:
@@ -88,6 +93,8 @@ VIEWS: Mapping[str, Callable[[Trial], Trial]] = {
     "scored": _chosen_alone,
     "no own logprobs": _no_own,
     "differing scored": _differing,
+    "differing, no own": _differing_unsaid,
+    "candidate scored": _candidate_alone,
     "lists, unscored": _unscored,
     "nothing": _nothing,
     "servers, lists": _server,

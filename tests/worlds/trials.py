@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect.crossings import crossings, sequence
-from parity.records import RUN, Capture, Completion, Finding, ScoreKey, Scores, Severity, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Completion, Finding, Key, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.crossings import Crossed
 from worlds.decoding import force
 from worlds.engine import Arm
@@ -172,13 +174,29 @@ def scored(world: World, baseline: Capture, candidate: Capture, mode: str, known
         return {}
     if mode == "all":
         return world.score(baseline, candidate, known=known)
+    apart = differing(baseline, candidate)
+    arms = (candidate, baseline) if is_greedy(baseline) else (candidate,)
+    return world.score(*(_of(arm, apart) for arm in arms), known=known)
+
+
+def _of(arm: Capture, keys: frozenset[Key]) -> Capture:
+    return replace(arm, completions={key: one for key, one in arm.completions.items() if key in keys})
+
+
+def differing(baseline: Capture, candidate: Capture) -> frozenset[Key]:
+    """Completions that are others in the candidate."""
     twins = baseline.completions
-    differ = {
-        key: one
+    return frozenset(
+        key
         for key, one in candidate.completions.items()
-        if key not in twins or one.token_ids.tolist() != twins[key].token_ids.tolist()
-    }
-    return world.score(replace(candidate, completions=differ), known=known)
+        if key not in twins or not np.array_equal(one.token_ids, twins[key].token_ids)
+    )
+
+
+def is_greedy(arm: Capture) -> bool:
+    """Is nothing drawn?"""
+    asked = [arm.header.sampling, *(one.sampling for one in arm)]
+    return not any(sampling.get("temperature") for sampling in asked)
 
 
 def crossed(world: World, trial: Trial) -> Trial:

@@ -60,9 +60,9 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             Step.SWAP,
             Step.REFERENCE,
         )
-    floor = references.floor
+    floor = references.own.floor
     if floor is not None and floor.rejected:
-        wrong = [key for key, (gaps, _) in references.baseline.items() if bool((gaps.gap > NOT_NOISE).any())]
+        wrong = [key for key, (gaps, _) in references.own.scored.items() if bool((gaps.gap > NOT_NOISE).any())]
         found += reason(
             message(
                 "conclude.baseline_beyond_noise",

@@ -49,7 +49,10 @@ class Setup(Struct, frozen=True):
     """Nats, in force."""
     doubt: Doubt
     isolated: Isolated | None
-    """Single tokens that the scores reject in the baseline's own completions; None where these are not scored."""
+    """Single tokens that the scores reject in the baseline's own completions; None where these are not scored, or only
+    those that differ, and no such token is in them."""
+    knows_own_noise: bool
+    """All of the baseline's completions, if any, are scored: their own logprobs show how far these lie from scores."""
     lists_show_choices: bool
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     lists_hide_choices: bool

@@ -246,9 +246,10 @@ def _has_own(completion: Completion) -> bool:
     return own is not None and len(own) == len(completion.token_ids)
 
 
-def noise_of(reference: Reference) -> Callable[[], OwnNoise | None]:
-    """For `logprob_mismatch`: looked up where something is off, for it takes all of the baseline's scores."""
-    return lambda: reference.own_noise
+def noise_of(reference: Reference, *, known: bool = True) -> Callable[[], OwnNoise | None]:
+    """For `logprob_mismatch`: looked up where something is off, for it takes all of the baseline's scores. `known`:
+    these are of all of its completions, not of a few alone."""
+    return lambda: reference.own_noise if known else None
 
 
 def _of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray]:
@@ -342,11 +343,12 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | N
     gaps = None
     if setup.scores_show_lists:
         gaps = setup.reference.gaps(setup.arms[1], b)
-        gaps = setup.reference.gaps(setup.arms[0], a) if gaps is None else gaps
+        gaps = setup.reference.gaps(setup.arms[0], a) if gaps is None and setup.knows_own_noise else gaps
+    noise = noise_of(setup.reference, known=setup.knows_own_noise)
     if gaps is not None:
-        return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise_of(setup.reference))
+        return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
     between = None if usual is None else usual.between
-    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise_of(setup.reference), usual=between)
+    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between)
 
 
 def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
@@ -358,7 +360,7 @@ def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | Non
     by_scores = case.from_scores and setup.scores_show_lists
     gaps = case.gaps if by_scores else own_gaps(a)
     until = len(b.token_ids) if by_scores else case.flip or 0
-    noise = noise_of(setup.reference)
+    noise = noise_of(setup.reference, known=setup.knows_own_noise)
     in_others = None if usual is None else partial(usual.by_scores, b) if by_scores else usual.between
     return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others)
 

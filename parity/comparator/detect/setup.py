@@ -35,7 +35,9 @@ def setup_of(
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
     doubt = doubt_of(options, references.floor, tolerance, reference.scores.values())
     known = inputs.baseline.completions
-    own = changed(gaps_alone(references.baseline), lambda _, gaps: gaps, known.__contains__)
+    own = changed(gaps_alone(references.own.scored), lambda _, gaps: gaps, known.__contains__)
+    floor = references.own.floor
+    alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt))
     usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     plain = not reference.penalises
     show_choices = trust.lists_show_choices(inputs.baseline, inputs.candidate, reference, tolerance, plain=plain)
@@ -49,7 +51,8 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
         doubt=doubt,
-        isolated=isolated(own, references.floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt)),
+        isolated=alike if references.floor is floor or (alike is not None and alike.has_any) else None,
+        knows_own_noise=references.floor is floor,
         lists_show_choices=show_choices,
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import add
 
+import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
@@ -21,6 +22,19 @@ from parity.comparator.types import CompareOptions, Remarks, note, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
 from parity.records.next_steps import Step
 
+EQUAL_SCORED = 0.5
+"""Share of the baseline's completions that equal the candidate's, of which scores say what is usual: those of others
+alone (`--score differing`) are few, and chosen by their near-ties. With several candidates some are scored for
+another's sake."""
+
+
+class Own(Struct, frozen=True):
+    """The baseline's own completions that are scored."""
+
+    scored: Mapping[Key, tuple[TokenGaps, TopLogprobs]]
+    floor: Floor | None
+    """The noise that the greedy ones show, None where there are none."""
+
 
 class References(Struct, frozen=True):
     """What the reference says, before any pair is looked at."""
@@ -28,10 +42,13 @@ class References(Struct, frozen=True):
     lookup: Reference
     """Scores and gaps by completion."""
     baseline: Mapping[Key, tuple[TokenGaps, TopLogprobs]]
-    """Gaps and scores of the baseline's own completions that are scored."""
+    """Gaps and scores of the baseline's own completions, where these are scored; none where only those are that differ
+    from the candidate's."""
     floor: Floor | None
-    """The noise of the method; None where the baseline is not scored. What is drawn at random may lie anywhere below
-    the best: there is no floor then."""
+    """The noise of the method, by `baseline`. What is drawn at random may lie anywhere below the best: there is no
+    floor then."""
+    own: Own
+    """The same by all that are scored, if only those that differ."""
     tolerance: float
     """Nats."""
     remarks: Remarks
@@ -50,14 +67,16 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     if wrong is not None:
         rivals = {}
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
-    baseline = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
+    scored = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own, random = inputs.baseline.completions, inputs.is_random
 
     def sums(piece: Mapping[Key, tuple[TokenGaps, TopLogprobs]]) -> FloorSums:
         greedy = (scored for key, scored in piece.items() if not (random and inputs.is_drawn(own[key])))
         return floor_sums(greedy, DEFAULT_TOLERANCE)
 
-    floor = floor_of(reduce(add, spread(pieces(baseline), sums, ABOUT)))
+    known = Own(scored, floor_of(reduce(add, spread(pieces(scored), sums, ABOUT))))
+    throughout = _scored_throughout(pairs, lookup.scored(inputs.baseline.header.arm))
+    baseline, floor = (known.scored, known.floor) if throughout else ({}, None)
     remarks = lookup.remarks if wrong is None else _said(wrong)
     remarks += Remarks() if wrong is not None or (said := misspelt(inputs, lookup)) is None else note(said)
     if not inputs.is_random:
@@ -66,11 +85,22 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
         lookup,
         baseline,
         floor,
+        known,
         tolerances.in_force(options, floor),
         remarks,
         rivals,
         wrong is not None and wrong.against_baseline,
     )
+
+
+def _scored_throughout(pairs: Pairs, scored: Mapping[Key, TopLogprobs]) -> bool:
+    """Are the baseline's completions scored whether they differ from the candidate's or not? `scored`: under its
+    name."""
+    equal = int(np.count_nonzero(pairs.identical & (pairs.candidate_tokens.sizes > 0)))
+    if not scored or not equal or len(scored) >= len(pairs.keys):
+        return True
+    parted = sum(pairs.keys[row] in scored for row in np.flatnonzero(~pairs.identical).tolist())
+    return len(scored) - parted >= EQUAL_SCORED * equal
 
 
 def _said(wrong: Wrong) -> Remarks:

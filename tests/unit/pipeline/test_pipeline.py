@@ -115,7 +115,7 @@ def test_a_baseline_with_speculation_is_scored_without_it(parity: Parity) -> Non
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("mode", "scores"), [("all", 8), ("differing", 1), ("none", 0)])
+@pytest.mark.parametrize(("mode", "scores"), [("all", 8), ("differing", 2), ("none", 0)])
 def test_what_is_scored(parity: Parity, mode: str, scores: int) -> None:
     parity(*RUN, "--score", mode)
     path = parity.run_directory / "scores.jsonl"
