@@ -13,6 +13,7 @@ from parity.comparator.inputs.servers import by_others
 from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.numerics import DOUBT, ROUNDING, beyond_any_kernels
+from parity.comparator.population.numerics_said import of_few_tokens
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.population.whose import FEW_LOOPS
 from parity.comparator.reference.floor import Floor
@@ -98,6 +99,27 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(unsaid),
         )
         return reason(said, NextStep(Step.LOGPROBS, said.id), Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
+    if against := [one.gap for one in judged.doubtful.values() if one.how is Doubted.CONTRADICTED]:
+        said = message(
+            "conclude.lists_contradict",
+            "where they part, the arms' own logprobs contradict each other in {completions}: each holds its own token "
+            "for the best (by the baseline's the other one lies up to {gap:.3f} nats below or more); elsewhere they "
+            "show logits that move by nats at single tokens, as experts at near-ties of their router make them: scores "
+            "of both arms would say whether either is at fault",
+            completions=words.completions(len(against)),
+            gap=max(against),
+        )
+        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
+    if apart := [one.gap for one in judged.doubtful.values() if one.how is Doubted.APART]:
+        said = message(
+            "conclude.logprobs_apart",
+            "the arms' own logprobs of single tokens lie apart in {completions} (up to {gap:.3f} nats); their lists "
+            "show logits that move by nats at single tokens, as experts at near-ties of their router make them: scores "
+            "of both arms would say whether either is at fault",
+            completions=words.completions(len(apart)),
+            gap=max(apart),
+        )
+        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     if any(one.how is Doubted.SILENT for one in judged.doubtful.values()):
         said = message(
             "conclude.doubtful_silent",
@@ -337,7 +359,8 @@ def _differing(found: Numerics | None, said: Finding | None, differences: Differ
         return _one_engine()
     if not found.other_kernels:
         differs = _differs(said)
-        return reason(differs, NextStep(Step.LONGER, differs.id, number=4))
+        scored = [Step.SCORE] if of_few_tokens(found) else []
+        return reason(differs, *scored, NextStep(Step.LONGER, differs.id, number=4))
     if "precision" in differences or not beyond_any_kernels(found):
         return Remarks(limits=(_differs(said),))
     beyond = message(

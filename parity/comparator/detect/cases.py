@@ -18,6 +18,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.isolated import Isolated
+from parity.comparator.reference.moves import Moves
 from parity.comparator.reference.rivals import Rival
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
@@ -62,6 +63,8 @@ class Setup(Struct, frozen=True):
     """The engines' own logprobs are of the kind that scores are."""
     baseline_is_sound: bool
     """No scores reject the baseline and support the candidate: else its own logprobs are no measure."""
+    moves: Callable[[], Moves]
+    """Where nothing is scored: at how many tokens logits moved between the arms, by their lists."""
     usual: Usual | None
     """How many own logprobs are off, each looked up where it is asked; None where the baseline is not sound."""
     donors: Callable[[], Donors]
@@ -91,6 +94,13 @@ class Doubted(Enum):
     UNSAID = "unsaid"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, of which nobody recorded the
     engine's own logprob."""
+    CONTRADICTED = "contradicted"
+    """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
+    other's, and elsewhere their lists show logits that move as a router moves them."""
+
+    APART = "apart"
+    """Without scores: the arms' own logprobs of a few equal tokens lie apart, and their lists show logits that move so
+    elsewhere."""
 
 
 class InDoubt(Struct, frozen=True):

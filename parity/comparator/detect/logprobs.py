@@ -8,7 +8,7 @@ from functools import cache, partial
 import numpy as np
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Setup, Usual, pair_by_pair
+from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
 from parity.comparator.reference.isolated import FARTHER, MOST
@@ -57,6 +57,8 @@ def logprob_mismatch(
     noise: Callable[[], OwnNoise | None] | None = None,
     usual: Callable[[], float] | None = None,
     alone: float = ALONE * LOGPROB_TOLERANCE,
+    *,
+    moving: bool = False,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
@@ -68,7 +70,7 @@ def logprob_mismatch(
 
     `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
     Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
-    off in other completions.
+    off in other completions; nor do lists where logits are `moving` in both arms.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -96,7 +98,7 @@ def logprob_mismatch(
     off = _off(chosen, expected)
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
-        if known is None and usual is not None and not with_lists:
+        if known is None and usual is not None and (moving or not with_lists):
             off = off if int(off.sum()) > MANY + HEADROOM * usual() else np.zeros_like(off)
         else:
             off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
@@ -337,7 +339,7 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
     return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
 
 
-def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
+def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None, *, moving: bool) -> Event | None:
     """Against the score of either completion, else the baseline's own logprobs."""
     a, b = case.a, case.b
     gaps = None
@@ -348,10 +350,10 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | N
     if gaps is not None:
         return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
     between = None if usual is None else usual.between
-    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between)
+    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, moving=moving)
 
 
-def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
+def _after_parting(case: Case, setup: Setup, usual: Usual | None, *, moving: bool) -> Event | None:
     """What is no logprob at all counts anywhere; the rest is not asked beside another fault."""
     a, b = case.a, case.b
     broken = broken_logprobs(b)
@@ -362,14 +364,26 @@ def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | Non
     until = len(b.token_ids) if by_scores else case.flip or 0
     noise = noise_of(setup.reference, known=setup.knows_own_noise)
     in_others = None if usual is None else partial(usual.by_scores, b) if by_scores else usual.between
-    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others)
+    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others, moving=moving)
 
 
 def _look(case: Case, setup: Setup) -> Case:
     if case.b.logprobs is None:
         return case
-    event = (_at_equal_tokens if case.is_identical else _after_parting)(case, setup, setup.usual)
-    return case if event is None else replace(case, events=(*case.events, event))
+    look = _at_equal_tokens if case.is_identical else _after_parting
+    event = look(case, setup, setup.usual, moving=False)
+    if event is None:
+        return case
+    if setup.moves().by_router and look(case, setup, setup.usual, moving=True) is None:
+        return case if case.doubtful is not None else replace(case, doubtful=_in_doubt(event))
+    return replace(case, events=(*case.events, event))
+
+
+def _in_doubt(event: Event) -> InDoubt:
+    found = event.evidence
+    assert isinstance(found, LogprobEvidence)
+    apart = abs(found.logprob - found.score) if found.logprob is not None and found.score is not None else 0.0
+    return InDoubt(event.position if found.worst_position is None else found.worst_position, apart, Doubted.APART)
 
 
 DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))

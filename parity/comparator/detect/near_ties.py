@@ -27,8 +27,11 @@ from parity.comparator.reference.isolated import (
     explains,
     moved_as_far,
 )
+from parity.comparator.reference.moves import others_moved
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.scores import own_gaps
+from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -118,7 +121,46 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if wrong and len(wrong) <= most and all(_is_silent(looked[n], setup) for n in wrong):
         return _as_near_ties(looked, wrong, how=Doubted.SILENT)
+    if not setup.reference:
+        return _contradicted(looked, wrong, setup)
     return _as_baseline(cases, looked, setup.isolated or NONE, setup)
+
+
+def _contradicted(looked: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Sequence[Case]:
+    """Without scores: where the arms' lists contradict each other in all completions that are wrong, and show elsewhere
+    that logits move as a router moves them, as often at least."""
+    found = [n for n in wrong if contradicts(looked[n], setup)]
+    if not found or len(found) < len(wrong) or not setup.moves().explains(len(found), setup.pairs):
+        return looked
+    return replaced(looked, {n: _as_near_tie(looked[n], _AGAINST, how=Doubted.CONTRADICTED) for n in found})
+
+
+def contradicts(case: Case, setup: Setup) -> bool:
+    """Without scores: does each arm's own list hold its own token for the best where they part, and reject the other's,
+    and is nothing else wrong?
+
+    A token that was changed after it was chosen has the logprob of the one that was, but for rounding, and those of the
+    others are as they were.
+    """
+    own, other, at, lists = own_gaps(case.b), own_gaps(case.a), case.parts_at, case.b.lists
+    if case.from_scores or not case.events or at < 0 or setup.doubt.is_none:
+        return False
+    if own is None or other is None or lists is None or at >= min(len(own.gap), len(other.gap)):
+        return False
+    found = _beyond(case, setup.tolerance, by_shape=False)
+    if found is None or found.places.tolist() != [at] or found.gaps[0] > MOST_UNSAID:
+        return False
+    if max(own.gap[at], other.gap[at]) > setup.tolerance:
+        return False
+    theirs = lists.values[at][lists.ids[at] == case.a.token_ids[at]]
+    stands_apart = bool((theirs < max(own.chosen[at], other.chosen[at]) - OWN_BELIEF).all())
+    return stands_apart or others_moved(case.a, case.b, at)
+
+
+_AGAINST = message(
+    "near_tie.contradicted",
+    "each arm's own logprobs hold its own token for the best and reject the other's; no score says which is off",
+)
 
 
 def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted = Doubted.LITTLE) -> Sequence[Case]:
@@ -241,8 +283,8 @@ def _beyond(
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
     None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance; where they are not `apart`, or one lies more than `most` nats below the best
-    (both said at once, for most faults are so).
+    or a token lies at an unknown distance (but where nothing is scored); where they are not `apart`, or one lies more
+    than `most` nats below the best (both looked at first, for most faults are so).
     """
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
@@ -251,7 +293,7 @@ def _beyond(
     if not all((event.kind.row.may_be_doubted or event.by_gap) and not shown(event) for event in events):
         return None
     beyond: set[int] = set()
-    for event in _first_hand(events, gaps, tolerance):
+    for event in _first_hand(events, gaps, tolerance, unknown=not by_shape):
         part = event.places(len(gaps.gap))
         over = case.rejected(part.start, part.stop, tolerance)
         if not over:
@@ -260,18 +302,21 @@ def _beyond(
     places = sorted(beyond)
     if (apart and not are_apart(places, len(case.b.token_ids))) or max(map(gaps.gap.item, places)) > most:
         return None
-    if bool(np.isinf(gaps.most[places]).any()):
+    if (by_shape or case.from_scores) and bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
     return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places])
 
 
-def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> Sequence[Event]:
-    """Without an end that the reference supports: what makes it odd are the tokens before it alone."""
+def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float, *, unknown: bool) -> Sequence[Event]:
+    """Without an end that the reference supports: what makes it odd are the tokens before it alone. `unknown`: nor one
+    of which nothing says that it is not supported."""
 
     def follows(event: Event) -> bool:
         at = event.position
-        return event.kind is Kind.EARLY_STOP and event.length == 1 and at < len(gaps.gap) and gaps.gap[at] <= tolerance
+        if event.kind is not Kind.EARLY_STOP or event.length != 1 or at >= len(gaps.gap):
+            return False
+        return bool(gaps.gap[at] <= tolerance or (unknown and np.isnan(gaps.gap[at])))
 
     return [one for one in events if not follows(one)] or events
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from parity.comparator.classes import ORDER, by_row, with_others
 from parity.comparator.detect import findings, stops
-from parity.comparator.detect.cases import Case, InDoubt, Setup
+from parity.comparator.detect.cases import Case, Doubted, InDoubt, Setup
 from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
@@ -249,7 +249,7 @@ def class_of(case: Case, tolerance: float) -> CompletionClass:
         return "unjudged"
     if case.flip is None and (case.a.aborted or case.b.aborted):
         return "identical"  # as far as they go
-    if case.doubtful is not None:
+    if case.doubtful is not None and case.doubtful.how is not Doubted.APART:
         return "near_tie"
     if case.flip is None:
         return "near_tie" if case.ends_at_near_tie else "unjudged"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
-from parity.comparator.detect.near_ties import is_as_baseline, is_doubtful
+from parity.comparator.detect.near_ties import contradicts, is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before
@@ -194,6 +194,8 @@ def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     loose = [
         (n, at)
         for n, case in enumerate(cases)
+        # Where the arms' own lists contradict each other either text may be right, and two requests' come together.
+        if not (contradicts(case, setup) and setup.moves().by_router)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch in _LOOSE and not _is_own(event, case)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from parity.comparator.detect.logprobs import usual_between, usual_by_scores
 from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.isolated import isolated
+from parity.comparator.reference.moves import Moves, moves
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
@@ -40,6 +42,11 @@ def setup_of(
     alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt))
     usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     plain = not reference.penalises
+
+    @cache
+    def moved() -> Moves:
+        return Moves() if reference or not plain else moves(pairs)
+
     show_choices = trust.lists_show_choices(inputs.baseline, inputs.candidate, reference, tolerance, plain=plain)
     return Setup(
         inputs=inputs,
@@ -57,6 +64,7 @@ def setup_of(
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
         baseline_is_sound=not references.against_baseline,
+        moves=moved,
         usual=None if references.against_baseline else usual,
         donors=donors,
         writer=requested.writer,

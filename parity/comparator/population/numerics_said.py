@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.numerics import Gaps, beyond_any_kernels
 from parity.comparator.stats import Drift, Numerics
@@ -11,7 +13,10 @@ from parity.records import Finding, Kind, Severity
 from parity.records.evidence import NumericsEvidence
 
 
-def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps: Gaps) -> tuple[Finding, ...]:
+def numerics_findings(
+    inputs: Inputs, found: Numerics, drift: Drift | None, gaps: Gaps, moving: Callable[[], bool]
+) -> tuple[Finding, ...]:
+    """`moving`: do the arms' lists show logits that move in both, as a router moves them?"""
     if not found.failed:
         return ()
     same = not found.other_kernels
@@ -30,8 +35,14 @@ def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps
         mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
         other_kernels=found.other_kernels or None,
     )
-    severity = Severity.CORRUPT if same and found.more_than_one_unit else Severity.BENIGN
+    of_router = of_few_tokens(found) and moving()
+    severity = Severity.CORRUPT if same and found.more_than_one_unit and not of_router else Severity.BENIGN
     return (run_finding(*inputs.arms[::-1], Kind.NUMERICS, evidence, severity),)
+
+
+def of_few_tokens(found: Numerics) -> bool:
+    """Are some tokens far off between the arms, and nothing else, where no score says in which of them?"""
+    return found.source == "own" and set(found.failed) <= {"mid_tail", "far_tail"}
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

@@ -22,6 +22,7 @@ from parity.comparator.population.parts import NUMBERED
 from parity.comparator.population.stretches import Looked, Sample
 from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
+from parity.comparator.reference.moves import moves
 from parity.comparator.reference.references import References
 from parity.comparator.reference.residuals import PairedResiduals, Residuals, paired_residuals
 from parity.comparator.reference.stored import changed, gaps_alone, overlaid
@@ -149,7 +150,8 @@ def whole_arm(
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
     found = structs.replace(found, other_kernels=kernels)
-    return WholeArm(found, drift, numerics_findings(inputs, found, drift, of_gaps), missing)
+    said = numerics_findings(inputs, found, drift, of_gaps, lambda: moves(pairs).by_router)
+    return WholeArm(found, drift, said, missing)
 
 
 def _by_number(whole: Residuals, keys: Sequence[Key], unit: float, spread: Spread) -> dict[str, Looked]:
