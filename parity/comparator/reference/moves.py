@@ -119,9 +119,9 @@ def _moved(a: Completion, b: Completion, parts_at: int) -> FloatArray | None:
         return None
     both = mine.ids[:size, :, None] == theirs.ids[:size, None, :]
     both &= np.isfinite(mine.values[:size, :, None]) & np.isfinite(theirs.values[:size, None, :])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         apart = mine.values[:size, :, None] - theirs.values[:size, None, :]
     most = np.where(both, apart, -np.inf).max(axis=(1, 2))
     least = np.where(both, apart, np.inf).min(axis=(1, 2))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.where(both.any(axis=(1, 2)), most - least, np.inf))
