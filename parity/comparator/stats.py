@@ -283,7 +283,7 @@ class NoisyPart(_Numbers, frozen=True, kw_only=True):
 
     by: str
     """What cuts it off: "place" (output tokens before), "context" (those of the prompt as well), "prompt" (tokens
-    of the prompt), "round" or "sample"."""
+    of the prompt), "since" (rounds), "round" or "sample"."""
     bound: int
     """Where it begins; which round or sample it is."""
     tokens: int

@@ -431,6 +431,7 @@ def _part(found: NoisyPart) -> Message:
         "place": message("conclude.from_place", "after {count} output tokens", count=found.bound),
         "context": message("conclude.from_context", "after {count} tokens of prompt and output", count=found.bound),
         "prompt": message("conclude.from_prompt", "after prompts of {count} tokens and more", count=found.bound),
+        "since": message("conclude.from_round", "from round {number} on", number=found.bound),
         "round": message("conclude.in_round", "in round {number}", number=found.bound),
         "sample": message("conclude.in_sample", "in sample {number}", number=found.bound),
     }[found.by]

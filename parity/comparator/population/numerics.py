@@ -224,12 +224,16 @@ def measure_numerics(
 def _first_questions(
     looked: Looked, keys: Sequence[Key], numbered_ones: Mapping[str, Looked]
 ) -> list[Callable[[Stretch], Any]]:
-    kinds = [one for one in parts.kinds(keys) if one not in numbered_ones]
-    by_part = partial(parts.measure, keys=keys, by_these=kinds) if looked.by_scores else _nothing
+    by_part = _nothing
+    if looked.by_scores:
+        asked_apart = (*numbered_ones, *([parts.SINCE] if parts.NUMBERED[0] in numbered_ones else ()))
+        kinds = [one for one in parts.kinds(keys) if one not in asked_apart]
+        since = parts.last_rounds(keys) if parts.SINCE in kinds else ()
+        by_part = partial(parts.measure, keys=keys, by_these=kinds, since=since)
     return [_sums, by_part, *(partial(leaning.learn, one, BOTH) for one in GROUPINGS.values()), *_SPOTS]
 
 
-def _nothing(_: Stretch) -> parts.ByPart:
+def _nothing(part: Stretch) -> parts.ByPart:
     return parts.ByPart({}, parts.NOTHING)
 
 

@@ -1,13 +1,15 @@
-"""Is an arm's noise larger in one part of its tokens: from some place on, after long prompts, in one round?
+"""Is an arm's noise larger in one part of its tokens: from some place on, after long prompts, in one or more rounds?
 
 Numbers that are wrong from token 200 on, or after prompts of 20 tokens and more, leave the mean over all tokens nearly
 as it is, and no completion far off. So tokens are cut at fixed bounds by where they stand, how many stand before them
 and how long the prompt is, and by round and sample, and each part is asked for itself: has the candidate more noise
-there than the baseline, by more than it has in the rest?
+there than the baseline, by more than it has in the rest? So are the last rounds, as many as each of LAST says: the
+chance is multiplied by the number of all parts that are asked.
 
 Of the same contexts one token counts (as leaning.py). Rounds of one request are mostly the same contexts again; where
-they are, each round counts its own (`of_numbers`). Kernels that split long contexts do round otherwise there, so
-what is found here proves nothing: it keeps the verdict from PASS.
+they are, each round counts its own (`of_numbers`), and what a request says in the last rounds is one chance, however
+many they are. Kernels that split long contexts do round otherwise there, so what is found here proves nothing: it keeps
+the verdict from PASS.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +29,7 @@ from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.statistics import student_mean, symmetric_sum
 from parity.comparator.stats import NoisyPart
 from parity.comparator.sums import ROUNDING, Added, Sums
-from parity.records import Key
+from parity.records import Key, rounds_of
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -43,8 +46,8 @@ OF_COMPLETIONS = 0.01
 LEAST_COMPLETIONS = 8
 """That a part must have tokens of: what is odd in fewer is a matter of rows (odd_rows.py)."""
 
-MOST_NUMBERS = 16
-"""Rounds, or samples, that are asked one by one."""
+MOST_NUMBERS = 64
+"""Rounds, or samples, that are asked one by one: of more, each has fewer tokens than LEAST_SHARE."""
 
 BOUNDS = (1.0, 1.25, 1.5, 1.75)
 """Times each power of two: the tokens at which parts begin. With half as many a part may have a third of sound tokens
@@ -56,9 +59,23 @@ BEGINS = sorted({int(times * 2**power) for power in range(2, 31) for times in BO
 NUMBERED = ("round", "sample")
 """What a part may be one number of."""
 
+SINCE = "since"
+"""What the last rounds are cut off by: `bound` is the first of them."""
+
+LAST = sorted({int(times * 2**power) for power in range(1, 16) for times in BOUNDS})
+"""Numbers of last rounds that are asked: of 40 rounds 14 such questions, of 1,000 rounds 22."""
+
+_STEP = 40_503
+"""Odd: the parts of one request are spread over the groups."""
+
+UNITS = 2048
+"""Groups that the requests are put into, and parts of them, where all that a request says in several rounds is one
+chance: as many as a test needs, few enough to add up."""
+
 
 class Named(NamedTuple):
-    """A part of all tokens: from a place on, with so many tokens before, after such a prompt; or of one number."""
+    """A part of all tokens: from a place on, with so many tokens before, after such a prompt; of one number; or from a
+    round on."""
 
     by: str
     bound: int
@@ -107,8 +124,8 @@ def _counted(part: Stretch) -> _Counted:
 
 def _values(part: Stretch, by: str, at: Ints, keys: Sequence[Key]) -> Ints:
     """By what tokens are cut."""
-    if by in NUMBERED:
-        numbers = [getattr(keys[row], by) for row in part.rows.tolist()]
+    if by in (*NUMBERED, SINCE):
+        numbers = [getattr(keys[row], NUMBERED[0] if by == SINCE else by) for row in part.rows.tolist()]
         return np.array(numbers, dtype=np.int64)[part.completion.of[at]]
     place, context = part.residuals.place[at], part.residuals.context[at]
     return {"place": place, "context": context, "prompt": context - place}[by]
@@ -116,24 +133,27 @@ def _values(part: Stretch, by: str, at: Ints, keys: Sequence[Key]) -> Ints:
 
 def kinds(keys: Sequence[Key]) -> tuple[str, ...]:
     """By what tokens are cut."""
-    return ("place", "context", "prompt", *(NUMBERED if keys else ()))
+    return ("place", "context", "prompt", *((*NUMBERED, SINCE) if keys else ()))
 
 
-def measure(part: Stretch, keys: Sequence[Key], by_these: Sequence[str] | None = None) -> ByPart:
-    """What stands in each part. keys: of the pairs. by_these: by which tokens are cut, where not by all `kinds`."""
+def measure(
+    part: Stretch, keys: Sequence[Key], by_these: Sequence[str] | None = None, since: Sequence[int] = ()
+) -> ByPart:
+    """What stands in each part. keys: of the pairs. by_these: by which tokens are cut, where not by all `kinds`. since:
+    the rounds from which on (`last_rounds`)."""
     counted = _counted(part)
     found: dict[Named, Within] = {}
     if len(counted.at):
         for by in kinds(keys) if by_these is None else by_these:
-            found |= _measured(by, _values(part, by, counted.at, keys), counted)
+            found |= _measured(by, _values(part, by, counted.at, keys), counted, since)
     return ByPart(found, _within(counted, np.ones(len(counted.at), dtype=np.bool_)))
 
 
-def _measured(by: str, values: Ints, counted: _Counted) -> dict[Named, Within]:
+def _measured(by: str, values: Ints, counted: _Counted, since: Sequence[int]) -> dict[Named, Within]:
     if by in NUMBERED:
         names = np.unique(values).tolist()
         return {Named(by, one): _within(counted, values == one) for one in names}
-    begins = [one for one in BEGINS if one <= int(values.max())]
+    begins = [one for one in (since if by == SINCE else BEGINS) if one <= int(values.max())]
     if not begins:
         return {}
     slot = np.searchsorted(begins, values, side="right")
@@ -156,6 +176,12 @@ def _within(counted: _Counted, inside: Bools) -> Within:
     completions = len(np.unique(counted.unit[inside]))
     own, other = (float(one[inside].sum()) for one in (counted.own, counted.other))
     return Within(int(np.count_nonzero(inside)), completions, own, other)
+
+
+def last_rounds(keys: Sequence[Key]) -> list[int]:
+    """The rounds from which on the last ones are asked, ascending. keys: of the pairs."""
+    rounds = sorted(set(rounds_of(keys)))
+    return [rounds[-many] for many in reversed(LAST) if many < len(rounds)]
 
 
 class Asked(Struct, frozen=True):
@@ -189,17 +215,33 @@ def asked_of(found: ByPart, step: float) -> list[Asked]:
     ]
 
 
+class Units(Struct, frozen=True):
+    """Sums of the tokens of each of UNITS units, shape (UNITS,), and which of them there are."""
+
+    sums: FloatArray
+    there: Bools
+
+    def __add__(self, other: Units) -> Units:
+        return Units(self.sums + other.sums, self.there | other.there)
+
+    @property
+    def whole(self) -> Sums:
+        return Sums.of(self.sums[self.there])
+
+
 class More(Added, frozen=True):
     """Sums over blocks, and over completions, of what the candidate's noise is more than `times` the baseline's, and
-    more than `least`."""
+    more than `least`. In the last rounds, of parts of requests and of requests."""
 
-    blocks: Sums
-    completions: Sums
-    least_blocks: Sums
-    least_completions: Sums
+    blocks: Sums | Units
+    completions: Sums | Units
+    least_blocks: Sums | Units
+    least_completions: Sums | Units
 
 
 NO_MORE = More(Sums(), Sums(), Sums(), Sums())
+_NO_UNITS = Units(np.zeros(UNITS), np.zeros(UNITS, dtype=np.bool_))
+NO_UNITS = More(_NO_UNITS, _NO_UNITS, _NO_UNITS, _NO_UNITS)
 
 
 class Answers(Struct, frozen=True):
@@ -216,7 +258,39 @@ def joined(*answers: Answers | None) -> Answers:
 def ask(asked: Sequence[Asked], keys: Sequence[Key], part: Stretch) -> Answers:
     counted = _counted(part)
     values = {by: _values(part, by, counted.at, keys) for by in {one.name.by for one in asked}}
-    return Answers(tuple(_more(one, values[one.name.by], counted) for one in asked))
+    units = _units(part, counted.at, keys) if SINCE in values else (np.empty(0, dtype=np.int64),) * 2
+    return Answers(
+        tuple(
+            _more_since(one, values[SINCE], counted, units)
+            if one.name.by == SINCE
+            else _more(one, values[one.name.by], counted)
+            for one in asked
+        )
+    )
+
+
+def _units(part: Stretch, at: Ints, keys: Sequence[Key]) -> tuple[Ints, Ints]:
+    """Of each token, the unit of the part of its request that it is in, and that of its request; shape (M,)."""
+    names = [keys[row] for row in part.rows.tolist()]
+    requests = np.array([crc32(f"{one.request} {one.sample}".encode()) for one in names], dtype=np.int64)
+    request = requests[part.completion.of[at]]
+    block = part.residuals.place[at].astype(np.int64) // BLOCK
+    return (request + block * _STEP) % UNITS, request % UNITS
+
+
+def _more_since(asked: Asked, values: Ints, counted: _Counted, units: tuple[Ints, Ints]) -> More:
+    inside = values >= asked.name.bound
+    if not inside.any():
+        return NO_UNITS
+    own, other = counted.own[inside], counted.other[inside]
+    sides = [unit[inside] for unit in units]
+    there = [np.bincount(unit, minlength=UNITS) > 0 for unit in sides]
+    found = [
+        Units(np.bincount(unit, more, minlength=UNITS).astype(np.float64), known)
+        for more in (other - asked.times * own, other - asked.least)
+        for unit, known in zip(sides, there, strict=True)
+    ]
+    return More(*found)
 
 
 def of_numbers(looked: Mapping[str, Looked], keys: Sequence[Key], step: float) -> tuple[list[Asked], Answers]:
@@ -225,7 +299,9 @@ def of_numbers(looked: Mapping[str, Looked], keys: Sequence[Key], step: float) -
     asked: list[Asked] = []
     answers: list[More] = []
     for by, one in looked.items():
-        (found,) = in_one_pass(one, [partial(measure, keys=keys, by_these=(by,))])
+        cuts = (by, SINCE) if by == NUMBERED[0] else (by,)
+        since = last_rounds(keys) if SINCE in cuts else ()
+        (found,) = in_one_pass(one, [partial(measure, keys=keys, by_these=cuts, since=since)])
         some = asked_of(found, step)
         (said,) = in_one_pass(one, [partial(ask, some, keys)])
         asked += some
@@ -274,10 +350,14 @@ def _p_value(found: More) -> float:
         (found.blocks, found.completions),
         (found.least_blocks, found.least_completions),
     ):
-        if student_mean(completions) >= OF_COMPLETIONS:
+        if student_mean(_whole(completions)) >= OF_COMPLETIONS:
             return 1.0
-        p_value = max(p_value, symmetric_sum(blocks))
+        p_value = max(p_value, symmetric_sum(_whole(blocks)))
     return p_value
+
+
+def _whole(found: Sums | Units) -> Sums:
+    return found.whole if isinstance(found, Units) else found
 
 
 def _blocks(unit: Ints) -> Groups:

@@ -11,7 +11,7 @@ from worlds.trials import Faulty
 from worlds.unseen import unseen
 
 from parity.comparator import Comparison, compare
-from parity.comparator.population.parts import BEGINS, LEAST_COMPLETIONS, ask, asked_of, measure, noisy_part
+from parity.comparator.population.parts import BEGINS, LEAST_COMPLETIONS, ask, asked_of, measure, noisy_part, of_numbers
 from parity.comparator.population.residual_tests import LEAST_FACTOR
 from parity.comparator.population.stretches import Looked, in_one_pass
 from parity.comparator.reference.residuals import PairedResiduals, Residuals
@@ -48,6 +48,9 @@ class Run:
             self.sides[0], other, score, score, self.row, self.place, self.prompt + self.place, self.tokens,
             self.tokens, by_scores=True,
         )  # fmt: skip
+        return self.noisy(residuals)
+
+    def noisy(self, residuals: PairedResiduals) -> NoisyPart | None:
         looked = Looked(Residuals.of(residuals), UNIT)
         (by_part,) = in_one_pass(looked, [lambda part: measure(part, self.keys)])
         asked = asked_of(by_part, UNIT)
@@ -121,6 +124,49 @@ def test_few_completions_are_a_matter_of_rows() -> None:
     assert run.found(6.0, few) is None
 
 
+class Rounds(Run):
+    """Of `count` rounds each says the same; from round `turn` on all have other residuals than before, the same in
+    each. With `fresh`, residuals of each round are its own; with `rare`, few are large."""
+
+    def __init__(self, seed: int, count: int, turn: int, *, fresh: bool = False, rare: bool = False) -> None:
+        super().__init__(seed)
+        requests = 16
+        size, rows = requests * TOKENS, requests * count
+        self.row, self.place = np.repeat(np.arange(rows), TOKENS), np.tile(np.arange(TOKENS), rows)
+        self.prompt = np.tile(np.repeat(self.rng.integers(4, 40, requests), TOKENS), count)
+        each = [[self._drawn(size, rare) for _ in range(count if fresh else 2)] for _ in range(2)]
+        of = [number if fresh else int(number >= turn) for number in range(count)]
+        self.sides = [np.concatenate([side[which] for which in of]) for side in each]
+        self.tokens = np.tile(self.rng.integers(0, 10**6, size), count)
+        self.keys = [Key(f"r{row % requests}", row // requests, 0) for row in range(rows)]
+
+    def _drawn(self, size: int, rare: bool) -> np.ndarray:
+        return 0.001 + 0.15 * (self.rng.random(size) < 0.01) if rare else 0.01 * self.rng.standard_t(5, size)
+
+    def noisy(self, residuals: PairedResiduals) -> NoisyPart | None:
+        rounds = np.array([key.round for key in self.keys])
+        looked = Looked(Residuals.of(residuals), UNIT, lambda some: rounds[some.row])
+        return noisy_part(*of_numbers({"round": looked}, self.keys, UNIT), ALPHA)
+
+
+@pytest.mark.parametrize(("count", "turn"), [(12, 8), (40, 30), (40, 33)])
+def test_the_last_rounds_are_a_part(count: int, turn: int) -> None:
+    run = Rounds(1, count, turn, fresh=True)
+    rounds = np.array([key.round for key in run.keys])[run.row]
+    found = run.found(2.0, rounds >= turn)
+    assert found is not None
+    assert found.by == "since"
+    assert abs(found.bound - turn) <= 1  # only some numbers of last rounds are asked
+    assert found.ratio == pytest.approx(2.0, rel=0.25)
+    assert found.ratio_elsewhere == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_a_request_says_in_many_rounds_is_one_chance() -> None:
+    """From some round on all residuals are others, as large as before, and the same in each round: ten rounds of them
+    say no more than one. A few large residuals make the sums of those rounds 1.2 times as large by chance."""
+    assert not any(Rounds(seed, 40, 30, rare=True).found() for seed in range(30))
+
+
 # ------------------------------------------------------------------ the verdict
 
 
@@ -160,6 +206,22 @@ def test_weights_of_less_bits_in_one_part_are_no_pass(size: str, by: str, bound:
     found = result.stats.numerics.noisy_part
     assert found is not None
     assert (found.by, found.bound) == (by, bound)
+    assert result.verdict is not Verdict.PASS
+
+
+def test_weights_of_less_bits_in_the_last_rounds_are_no_pass() -> None:
+    """No single round shows it, and all of them are asked the same, so that the rest is as it was."""
+    world = World(5000001, FLAT)
+    asked = world.requests(24)
+    sides = (BASE, speculating(2), replace(speculating(2), broken=Broken(weights="int8")))
+    base, sound, broken = (world.run(asked, one, max_tokens=64, rounds=40).capture for one in sides)
+    late = {key: one for key, one in broken.completions.items() if key.round >= 30}
+    candidate = replace(sound, completions={**sound.completions, **late})
+    result = compare(base, candidate, world.score(base, candidate))
+    assert isinstance(result.stats.numerics, Numerics)
+    found = result.stats.numerics.noisy_part
+    assert found is not None
+    assert (found.by, found.bound) == ("since", 30)
     assert result.verdict is not Verdict.PASS
 
 
