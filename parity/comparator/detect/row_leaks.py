@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
+from parity.comparator.detect.leak import FOREIGN_AND_SUPPORTED, PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
 from parity.comparator.detect.near_ties import contradicts, is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
@@ -22,10 +22,6 @@ from parity.records import Key, Kind, TokenIds
 from parity.records.evidence import JudgedBy, LeakEvidence, TokensEvidence
 from parity.records.kinds import Stretch
 from parity.records.lazy import Picked
-
-FOREIGN_AND_SUPPORTED = 3
-"""A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
-fit, more would be a text of the victim's own."""
 
 LONG = 12
 """Tokens of another request, from which on the rest of a completion is compared with it before anything else is said
@@ -112,7 +108,7 @@ def taken_over(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
         case = changed.get(n, cases[n])
         event, tokens = case.events[at], case.b.token_ids
-        if leak is None:
+        if leak is None or leak.is_weak:
             continue
         own = _without_own(event, leak)
         if own.length < event.agrees_after + SPEAKING:
@@ -155,6 +151,28 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
         return np.zeros(len(rejected))
     usual = _spread(in_prompt | is_in(here, threes(case.a.token_ids)), len(rejected))
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
+
+
+def _without_agreement(event: Event, rejected: BoolArray) -> FloatArray:
+    """`rejected` as weights, but for the tokens after the event in which both streams agree again: upset by what was
+    wrong before them, the reference may reject some, and they are the victim's own."""
+    found = rejected.astype(np.float64)
+    found[event.end : event.end + event.agrees_after] = 0.0
+    return found
+
+
+def _possible(event: Event, leak: Leak) -> Event:
+    """The event with the request that says the same, where too few tokens speak for it."""
+    if event.kind not in (Kind.UNJUSTIFIED, Kind.GARBLED) or event.is_ambiguous:
+        return event
+    return event.but(
+        ambiguous=message(
+            "row_leak.possible",
+            "{donor} says the same {count} tokens, which may be chance: too few of them are wrong here",
+            donor=leak.donor_request if leak.donor is None else str(leak.donor),
+            count=leak.length,
+        )
+    )
 
 
 def _spread(threes_of: BoolArray, length: int) -> BoolArray:
@@ -216,13 +234,13 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
     unsupported = {n: cases[n].unsupported(setup.tolerance) for n, _ in loose}
     loose = [(n, at) for n, at in loose if _may_leak(cases[n].events[at], unsupported[n])]
 
-    @cache
-    def weights(n: int) -> FloatArray | None:
+    def weights(n: int, at: int) -> FloatArray | None:
         rejected = unsupported[n]
-        return None if rejected is None else rejected.astype(np.float64)
+        return None if rejected is None else _without_agreement(cases[n].events[at], rejected)
 
     queries = (
-        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n)) for n, at in loose
+        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], cache(partial(weights, n, at)))
+        for n, at in loose
     )
     changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
@@ -231,7 +249,7 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
         if leak is None or not _leak_wins(event, leak, unsupported[n]):
             continue
         own = _without_own(event, leak) if case.from_scores else leak
-        named = leaked(event, own, case.b.token_ids)
+        named = _possible(event, own) if leak.is_weak else leaked(event, own, case.b.token_ids)
         changed[n] = replace(case, events=(*case.events[:at], named, *case.events[at + 1 :]))
     return replaced(cases, changed)
 

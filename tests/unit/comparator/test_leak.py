@@ -74,6 +74,23 @@ def test_prompts_are_donors() -> None:
     assert (found.evidence.to_json()["donor_request"], found.evidence.to_json()["donor_start"]) == ("p3", 3)
 
 
+@pytest.mark.parametrize(("rejected", "start", "length", "kind"), [
+    (2, 10, 8, Kind.UNJUSTIFIED), (3, 10, 8, Kind.ROW_LEAK), (2, 20, 8, Kind.UNJUSTIFIED), (2, 20, 16, Kind.ROW_LEAK),
+    (1, 20, 16, Kind.UNJUSTIFIED),
+])  # fmt: skip
+def test_few_wrong_tokens_that_somebody_else_says_are_named_as_possible(
+    rejected: int, start: int, length: int, kind: Kind
+) -> None:
+    """The engine goes on after them as it does for whoever says the same: that the rest is another's says little."""
+    rest = others()
+    span = rest[6].token_ids[start : start + length].tolist()
+    (found,) = leaks([*TEXT[:20], *span, *TEXT[20 + length :]], range(20, 20 + rejected), rest)
+    assert (found.kind, found.position) == (kind, 20)
+    if kind is Kind.UNJUSTIFIED and rejected > 1:
+        assert found.evidence.ambiguous is not None
+        assert str(found.evidence.ambiguous.parameters["donor"]).startswith("p7")
+
+
 def test_text_that_many_requests_share_is_no_leak() -> None:
     phrase = list(range(900, 908))
     rest = [completion([*one.token_ids[:52], *phrase], one.key.request) for one in others()]

@@ -1,0 +1,87 @@
+"""How often is a token that is wrong by itself called another request's?
+
+    python benchmarks/false_donors.py flat|peaked COMPLETIONS SEEDS FIRST_SEED
+
+In a fifth of the rows of a run (tests/worlds) one, two or three tokens are others: random ones, some that the run says
+elsewhere, or the second best ones; the engine goes on after them, or as if nothing had happened. No other request has
+to do with it, so each `row_leak` names somebody falsely.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from worlds import BASE, FLAT, PEAKED, Fault, World, speculating
+from worlds.choosing import Lapse
+from worlds.faults import Damage, Damaged, substitute
+from worlds.model import EOS
+from worlds.world import WORDS
+
+from parity.comparator import CompareOptions, compare
+from parity.records import Kind, TopLogprobs
+
+SHAPES = {"flat": FLAT, "peaked": PEAKED}
+TOKENS = 64
+SHARE = 0.2
+KINDS = ("unjustified", "garbled")
+
+
+def of_pool(count: int, pool: Sequence[int]) -> Damage:
+    """So many tokens in a row replaced by tokens of `pool`."""
+
+    def damage(rng: random.Random, tokens: Sequence[int], donor: Sequence[int], vocabulary: int) -> Damaged:
+        most = max(1, len(tokens) - count)
+        place = rng.randrange(min(2, most - 1) if most > 1 else 0, most)
+        wrong = list(tokens[place : place + count])
+        for at, usual in enumerate(wrong):
+            while wrong[at] in (EOS, usual):
+                wrong[at] = rng.choice(pool)
+        return Damaged((*tokens[:place], *wrong, *tokens[place + count :]), place, place + count)
+
+    return damage
+
+
+def faults(seed: int, pool: Sequence[int]) -> Iterator[tuple[str, Fault]]:
+    for count in (1, 2, 3):
+        for name, damage in (("random", substitute(count)), ("common", of_pool(count, pool))):
+            for goes_on in (False, True):
+                size = f"{count}, engine goes on" if goes_on else str(count)
+                yield f"{name} {size}", Fault(name, size, "rows", KINDS, damage=damage, again=goes_on, share=SHARE)
+        at = random.Random(f"{seed}{count}").randrange(4, 40)
+        lapse = Lapse(second=True, start=at, stop=at + count)
+        yield f"second best {count}", Fault("second", str(count), "rows", KINDS, lapse=lapse, share=SHARE)
+
+
+def main() -> int:
+    shape, completions, seeds, first = sys.argv[1], *map(int, sys.argv[2:5])
+    hit: Counter[str] = Counter()
+    named: Counter[str] = Counter()
+    for seed in range(first, first + seeds):
+        world = World(seed, SHAPES[shape])
+        asked = world.requests(completions)
+        base = world.run(asked, BASE, max_tokens=TOKENS).capture
+        pool = [token for one in base for token in one.token_ids.tolist()]
+        known: dict[bytes, TopLogprobs] = {}
+        for name, fault in faults(seed, pool):
+            made = world.run(asked, speculating(2), fault=fault, fault_seed=seed, max_tokens=TOKENS)
+            scores = world.score(base, made.capture, known=known)
+            result = compare(base, made.capture, scores, CompareOptions(detokenize=WORDS))
+            hit[name] += len(made.truth.rows)
+            named[name] += sum(one.kind is Kind.ROW_LEAK and one.key in made.truth.rows for one in result.findings)
+    for name, rows in hit.items():
+        print(f"{name}: {named[name]} of {rows}")
+    print(f"all: {named.total()} of {hit.total()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
