@@ -5,6 +5,11 @@ one with the smaller in it; once a run is DIVERGED no larger one is made. *Moved
 others with the fault, on the baseline's text of the second run (the completions that the fault is in count alone, over
 all tokens). Every PASS is compared with its own numbers and messages, as in `hunt` (`worlds.claims`), with what is
 moved in its own text.
+
+A fault of the size of rounding moves as many choices as another order of sums, and gets as few of them wrong. So of a
+PASS that moves more than LEAST it is also counted what the fault moves *beyond* rounding: choices that are not the
+scorer's with the fault, less those that are not without it, of the baseline's text of the largest run, in the mean over
+KERNELS; with its standard error over completions.
 """
 
 from __future__ import annotations
@@ -16,19 +21,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from wide_hunt import FIRST, LEAST, LETTERS, blocks_of, moved_of, say
-from worlds import Fault, Shape, catalogue
+from worlds import BASE, SMALL, WIDE, Fault, Shape, catalogue, speculating
 from worlds.claims import EXCLUDED, UNSPOKEN, planted, spoken, turned_by_rounding
+from worlds.engine import SOUND, Arm
 from worlds.faults import NUMERICS
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, judge
 from worlds.unseen import unseen
+from worlds.world import PREFILL
 
-from parity.records import Verdict
+from parity.records import Capture, Key, Verdict
 
 RUNS = (64, 256, 1024)
 """Completions of a run, of some 110 tokens each."""
 SCORED = "scored"
+KERNELS = (BASE, SMALL, WIDE, speculating(2))
+"""Orders of sums that a fault is tried with: with one alone, what rounding happens to turn hides a small fault."""
 
 
 def faults(only: str = "") -> list[Fault]:
@@ -80,8 +90,38 @@ def _row(fault: Fault, faulty: Faulty, runs: Sequence[int]) -> dict[str, Any]:
             break
     base = faulty.trial(hunted, blocks_of(runs[:2][-1])) if len(tokens) > 1 else trial
     moved = 1000 * moved_of(faulty, fault, base)
-    return {"fault": fault.name, "size": fault.size, "moved": moved, "verdicts": verdicts, "tokens": tokens,
-            "passes": passes}  # fmt: skip
+    row = {"fault": fault.name, "size": fault.size, "moved": moved, "verdicts": verdicts, "tokens": tokens,
+           "passes": passes}  # fmt: skip
+    if any(one["moved"] > LEAST for one in passes):
+        text = faulty.baseline(hunted, blocks_of(runs[-1]))
+        row["beyond"], row["beyond_error"] = (1000 * one for one in beyond_rounding(faulty, fault, text))
+    return row
+
+
+def beyond_rounding(faulty: Faulty, fault: Fault, text: Capture) -> tuple[float, float]:
+    """Share of the choices in a text that the fault gets wrong beyond those that rounding does, and its standard
+    error."""
+    world, where = faulty.world, fault.where
+    hit = {
+        key: one
+        for key, one in text.completions.items()
+        if where is None or where.holds(key, len(one.prompt_token_ids), fault.rounds)
+    }
+    some = replace(text, completions=hit)
+
+    def best(arm: Arm) -> dict[Key, Any]:
+        return {Key(*name[1:]): top.ids[:, 0] for name, top in world.score(some, top=1, arm=arm).items()}
+
+    right = best(Arm("cuda/score", PREFILL))
+    each = dict.fromkeys(hit, 0.0)
+    for number, arm in enumerate(KERNELS):
+        for sign, broken in ((1, fault.broken), (-1, SOUND)):
+            made = best(replace(arm, name=f"cuda/{number}", broken=broken))
+            for key in hit:
+                each[key] += sign * float((made[key] != right[key]).sum()) / len(KERNELS)
+    tokens = sum(len(one.token_ids) for one in text)
+    values = np.array([each.get(key, 0.0) for key in text.completions])
+    return float(values.sum()) / tokens, float(values.std()) * len(values) ** 0.5 / tokens
 
 
 def show(rows: Sequence[Mapping[str, Any]], runs: Sequence[int]) -> None:
@@ -111,8 +151,9 @@ def show(rows: Sequence[Mapping[str, Any]], runs: Sequence[int]) -> None:
     for row in rows:
         for one in row["passes"]:
             if one["moved"] > LEAST or one["spoken"] != "admitted":
+                beyond = f", beyond rounding {row['beyond']:.2f} ± {row['beyond_error']:.2f}" if "beyond" in row else ""
                 print(f"{row['shape']} {row['seed']} {row['fault']}, {row['size']}, {one['tokens']:,} tokens: "
-                      f"{one['moved']:.2f} in 1,000, {one['spoken']}: {one['why']}")  # fmt: skip
+                      f"{one['moved']:.2f} in 1,000{beyond}, {one['spoken']}: {one['why']}")  # fmt: skip
 
 
 def _letter(verdicts: str, place: int) -> str:
