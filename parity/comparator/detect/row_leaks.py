@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import FOREIGN_AND_SUPPORTED, PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
-from parity.comparator.detect.near_ties import contradicts, is_as_baseline, is_doubtful
+from parity.comparator.detect.near_ties import STRONG_CHUNK, contradicts, is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before
@@ -163,7 +163,8 @@ def _without_agreement(event: Event, rejected: BoolArray) -> FloatArray:
 
 def _possible(event: Event, leak: Leak) -> Event:
     """The event with the request that says the same, where too few tokens speak for it."""
-    if event.kind not in (Kind.UNJUSTIFIED, Kind.GARBLED) or event.is_ambiguous:
+    # Of longer ones near_ties.py asks whether the tokens leave open what they are.
+    if event.kind not in (Kind.UNJUSTIFIED, Kind.GARBLED) or event.is_ambiguous or event.length >= STRONG_CHUNK:
         return event
     return event.but(
         ambiguous=message(
