@@ -64,7 +64,7 @@ class Setup(Struct, frozen=True):
     baseline_is_sound: bool
     """No scores reject the baseline and support the candidate: else its own logprobs are no measure."""
     moves: Callable[[], Moves]
-    """Where nothing is scored: at how many tokens logits moved between the arms, by their lists."""
+    """Where no score can reject a token: at how many tokens logits moved between the arms, by their lists."""
     usual: Usual | None
     """How many own logprobs are off, each looked up where it is asked; None where the baseline is not sound."""
     donors: Callable[[], Donors]

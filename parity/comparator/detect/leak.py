@@ -275,8 +275,8 @@ class Donors:
 
     def _is_weak(self, query: Query, match: _Match, leak: Leak) -> bool:
         weights = None if query.weigh is None else query.weigh()
-        if weights is None:
-            return False
+        if weights is None:  # of one token, at most, it is known that it is wrong
+            return leak.chance > MAX_CHANCE_OF_FEW
         # What was wrong before belongs to another event.
         rejected = int((weights[max(match.start, query.place - FOREIGN_AND_SUPPORTED + 1) : match.end] >= 1).sum())
         if leak.donor_start in (0, match.start):

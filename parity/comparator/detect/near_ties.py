@@ -121,7 +121,7 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
     if wrong and len(wrong) <= most and all(_is_silent(looked[n], setup) for n in wrong):
         return _as_near_ties(looked, wrong, how=Doubted.SILENT)
-    if not setup.reference:
+    if not setup.reference.can_reject:
         return _contradicted(looked, wrong, setup)
     return _as_baseline(cases, looked, setup.isolated or NONE, setup)
 
@@ -293,7 +293,7 @@ def _beyond(
     if not all((event.kind.row.may_be_doubted or event.by_gap) and not shown(event) for event in events):
         return None
     beyond: set[int] = set()
-    for event in _first_hand(events, gaps, tolerance, unknown=not by_shape):
+    for event in _first_hand(events, gaps, tolerance, unknown=not (by_shape and case.from_scores)):
         part = event.places(len(gaps.gap))
         over = case.rejected(part.start, part.stop, tolerance)
         if not over:

@@ -316,6 +316,11 @@ def _parted(
     for row, at, b, may_overrun in zip(rows, parts_at, others, too_long.tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
         key = b.key
+        if key in known and not setup.reference.can_reject:
+            listed = _unscored(row, pairs.baseline[row], b, past, setup)
+            if listed.gaps is not None and bool((listed.gaps.gap > setup.tolerance).any()):
+                cases.append(listed)
+                continue
         if key in known:
             rival = setup.rivals.get(key)
             against = rival is not None and rival.gap > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)

@@ -90,6 +90,11 @@ class Reference:
     def __bool__(self) -> bool:
         return bool(self._scores)
 
+    @property
+    def can_reject(self) -> bool:
+        """Are there scores that can say of a token that it is not supported? Those of chosen tokens alone cannot."""
+        return bool(self._scores) and not self.chosen_alone
+
     def _learn_logits(self, baseline: Capture, candidate: Capture) -> None:
         """Where a repetition penalty needs the logits and the scores do not record them, the baseline's own choices say
         where they lie."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from captures import EOS, TEXT, capture, completion, header, score, scores, texts
+from worlds import FLAT, Fault
+from worlds.seen_as import VIEWS
+from worlds.trials import Faulty, judge
 
 from parity.comparator import Comparison, compare
 from parity.records import Capture, Completion, Kind, Severity, Verdict
@@ -211,3 +214,13 @@ def test_nothing_but_aborts_before_the_first_token_is_no_pass() -> None:
     result = bare(aborted([]), completion(TEXT))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert not [one for one in result.findings if one.severity is Severity.CORRUPT]
+
+
+@pytest.mark.parametrize("view", ["lists, unscored", "servers, lists"])
+def test_a_near_tie_after_which_another_request_says_the_same_is_no_leak(view: str) -> None:
+    """A token 0.375 nats below the best, four tokens that another request says too, and an earlier end: of a healthy
+    arm."""
+    trial = Faulty(3900002, FLAT, first=16, logprobs=5).trial(Fault("clean", "", "hunted", ()), 4)
+    result = judge(VIEWS[view](trial)).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
