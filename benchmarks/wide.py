@@ -4,6 +4,7 @@
     python benchmarks/wide.py faults [--seeds 20] [--shape flat] [--only WORD]   fault x size x tokens needed
     python benchmarks/wide.py hunt [--seeds 2] [--only WORD]   faults that nothing was tuned on: which get a PASS?
     python benchmarks/wide.py moved [--seeds 2] [--only WORD]   wrong numbers x tokens: which get a PASS?
+    python benchmarks/wide.py views [--seeds 4] [--only WORD]   healthy arms with less known of them: is any accused?
     python benchmarks/wide.py habits [--pairs 500] [--triples 500]   are servers with several habits accused of them?
     python benchmarks/wide.py verdicts OUT [--data FOLDER]   every verdict and finding on a fixed set of trials
     python benchmarks/wide.py diff BEFORE AFTER   what two of these files differ in; exit code 1 if anything
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import wide_habits
 import wide_hunt
 import wide_moved
+import wide_views
 from worlds import FLAT, PEAKED, SURE, Fault, Truth, catalogue
 from worlds.claims import ADMITTED
 from worlds.engine import SOUND, Arm, Broken
@@ -408,6 +410,12 @@ def main() -> int:
     moving.add_argument("--only", default="", help="faults with this in their name or size")
     moving.add_argument("--runs", type=int, nargs="+", default=wide_moved.RUNS, help="completions of each run")
     moving.add_argument("--log", type=Path, help="a line for each fault, so that the same command goes on after a stop")
+    seen = parts.add_parser("views", description=wide_views.__doc__)
+    seen.add_argument("--seeds", type=int, default=4)
+    seen.add_argument("--first-seed", type=int, default=60_000)
+    seen.add_argument("--only", default="", help="settings with this in their name")
+    seen.add_argument("--view", choices=tuple(VIEWS), action="append")
+    seen.add_argument("--log", type=Path, help="a line for each part, so that the same command goes on after a stop")
     several = parts.add_parser("habits", description=wide_habits.__doc__)
     several.add_argument("--pairs", type=int, default=500)
     several.add_argument("--triples", type=int, default=500)
@@ -435,6 +443,10 @@ def main() -> int:
         table = wide_moved.table(shapes, seeds, wide_moved.faults(asked.only), asked.runs, asked.log)
         wide_moved.show(table, asked.runs)
         return int(any(one["spoken"] != ADMITTED for row in table for one in row["passes"]))
+    if asked.part == "views":
+        names = asked.view or tuple(VIEWS)
+        seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+        return int(wide_views.show(wide_views.views(seeds, asked.only, names, asked.log), names) > 0)
     if asked.part == "habits":
         return int(wide_habits.habits(asked.pairs, asked.triples, asked.first_seed) > 0)
     if asked.part == "diff":

@@ -6,7 +6,7 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,7 +119,7 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     looked = _as_near_ties(cases, [n for n, one in enumerate(cases) if one.events and is_doubtful(one, setup)])
     wrong = [n for n, case in enumerate(looked) if case.events]
     most = setup.doubt.silent_rows(setup.pairs.candidate_tokens.total)
-    if wrong and len(wrong) <= most and all(_is_silent(looked[n], setup) for n in wrong):
+    if wrong and all(_is_silent(looked[n], setup) for n in wrong) and len(_contexts(looked, wrong)) <= most:
         return _as_near_ties(looked, wrong, how=Doubted.SILENT)
     if not setup.reference.can_reject:
         return _contradicted(looked, wrong, setup)
@@ -175,14 +175,24 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     alike = {n: one for n, one in found if one is not None}
     unsaid = {n for n, one in alike.items() if one.how is Doubted.UNSAID and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
-        not isolated.has_any and len(unsaid) > BESIDE_NONE
+        not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
     ):  # beside other faults such tokens are one as well
         alike = {n: one for n, one in alike.items() if n not in unsaid}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
-    counted = (one.times for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID)
-    if not explains(isolated.completions, list(counted)):
+    counted = _contexts(cases, (n for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID))
+    if not explains(isolated.completions, [max(alike[n].times for n in same) for same in counted]):
         return looked
     return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
+
+
+def _contexts(cases: Sequence[Case], places: Iterable[int]) -> Collection[Sequence[int]]:
+    """The cases in these places by what they say up to their worst token: what an engine says again when it is asked
+    the same in another round is no second one."""
+    found: dict[tuple[str, bytes], list[int]] = {}
+    for n in places:
+        case = cases[n]
+        found.setdefault((case.key.request, case.b.token_ids[: case.widest()[0] + 1].tobytes()), []).append(n)
+    return found.values()
 
 
 LITTLE = message(

@@ -121,13 +121,14 @@ def isolated(
         return None
     if not (floor.rejected or floor.largest > DOUBT * tolerance):
         return NONE
-    count, farthest = 0, 0.0
+    differ, farthest = set[tuple[str, bytes, bytes]](), 0.0
     for key, one in baseline.items():
         places = np.flatnonzero(one.gap > tolerance)
-        if len(places) and are_single(places, one.gap[places], len(one.gap)):
-            count += key in differing
-            farthest = max(farthest, float(one.gap[places].max()))
-    return Isolated(count, farthest) if farthest > DOUBT * tolerance else NONE
+        if len(places) and are_single(places, gaps := one.gap[places], len(one.gap)):
+            if key in differing:  # said again in another round it is one
+                differ.add((key.request, places.tobytes(), gaps.tobytes()))
+            farthest = max(farthest, float(gaps.max()))
+    return Isolated(len(differ), farthest) if farthest > DOUBT * tolerance else NONE
 
 
 def are_single(places: Ints, gaps: FloatArray, length: int, most: float = MOST) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import ROUGH, Fault, catalogue, speculating
+from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, clean, judge
 
@@ -105,3 +105,13 @@ def test_a_token_that_its_own_engine_holds_for_unlikely_is_a_fault_beside_them()
     result = judge(knew).result
     assert result.verdict is Verdict.DIVERGED
     assert {one.kind for one in result.corrupt} == {Kind.UNJUSTIFIED}
+
+
+@pytest.mark.parametrize("view", ["no own logprobs", "server, scored"])
+def test_a_token_that_three_rounds_say_is_one(view: str) -> None:
+    """Two tokens, 0.34 and 0.44 nats below the best, of a healthy arm: each round says them."""
+    setting = Setting("three rounds", FLAT, 64, {"max_tokens": 96}, rounds=3, logprobs=5)
+    for trial in clean(setting, 62002, arms=(speculating(2),)):
+        result = judge(VIEWS[view](trial)).result
+        assert not result.corrupt
+        assert result.verdict is Verdict.INCONCLUSIVE

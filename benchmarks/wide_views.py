@@ -1,0 +1,69 @@
+"""The part `views` of benchmarks/wide.py: is a healthy arm accused where less is known of it?
+
+Each setting of `worlds.trials.SETTINGS`, with five logprobs listed and all scored, one arm against the baseline, judged
+in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--log`: a line for each setting and seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from wide_hunt import say
+from worlds import speculating
+from worlds.seen_as import VIEWS
+from worlds.trials import SETTINGS, Setting, Trial, clean, judge
+
+MOST = 96
+"""Completions of a run, and tokens of one: many small runs find more than few large ones."""
+
+ARM = speculating(2)
+
+
+def views(seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None) -> list[dict[str, Any]]:
+    """A row for each setting and seed. `names`: of the views; `log`: so that the same command goes on after a stop."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
+    done = {(row["setting"], row["seed"]) for row in rows}
+    for seed in seeds:
+        for setting in SETTINGS:
+            if only not in setting.name or (setting.name, seed) in done:
+                continue
+            row: dict[str, Any] = {"setting": setting.name, "seed": seed, "verdicts": {}, "accused": {}}
+            for trial in trials(setting, seed):
+                for name in names:
+                    result = judge(VIEWS[name](trial)).result
+                    row["verdicts"][name] = str(result.verdict)
+                    if result.corrupt:
+                        row["accused"][name] = [
+                            f"{one.kind} {one.request} {one.position}" for one in result.corrupt[:4]
+                        ]
+                        say(f"{setting.name}, seed {seed}, {name}: {row['accused'][name]}")
+            rows.append(row)
+            if log:
+                with log.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    return rows
+
+
+def trials(setting: Setting, seed: int) -> Iterator[Trial]:
+    tokens = min(setting.sampling.get("max_tokens", MOST), MOST)
+    small = replace(setting, requests=min(setting.requests, MOST), sampling={**setting.sampling, "max_tokens": tokens})
+    yield from clean(replace(small, logprobs=5, scored="all"), seed, arms=(ARM,))
+
+
+def show(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
+    """The table; how many runs accuse somebody."""
+    print("| view | runs | PASS | INCONCLUSIVE | DIVERGED | accused |\n|---|---|---|---|---|---|")
+    bad = 0
+    for name in names:
+        verdicts = Counter(row["verdicts"][name] for row in rows if name in row["verdicts"])
+        accused = [f"{row['setting']} {row['seed']}" for row in rows if name in row["accused"]]
+        bad += len(accused)
+        counts = [verdicts[one] for one in ("PASS", "INCONCLUSIVE", "DIVERGED")]
+        where = f"{len(accused)}: {', '.join(accused[:6])}" if accused else "0"
+        print("| " + " | ".join(map(str, [name, verdicts.total(), *counts, where])) + " |")
+    return bad
