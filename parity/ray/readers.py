@@ -34,6 +34,8 @@ class RayReaders:
 
     def __init__(self) -> None:
         self._asked = self._answered = 0
+        self._wanted: set[int] = set()
+        """Requests whose answers somebody waits for: others are dropped when they come."""
         self._early: dict[int, tuple[dict[str, Any], bytearray]] = {}
         """Answers that came while another was waited for."""
 
@@ -73,11 +75,24 @@ class RayReaders:
 
     def stretches(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Stretch | None]]:
         """Raises ParityError for what no node can do."""
-        return in_order(spans, self._ask, self._answer, self._cores * AHEAD + 1)
+        mine: list[int] = []
+
+        def ask(span: Span) -> tuple[Span, int]:
+            asked = self._ask(span)
+            mine.append(asked[1])
+            return asked
+
+        try:
+            yield from in_order(spans, ask, self._answer, self._cores * AHEAD + 1)
+        finally:
+            for number in mine:
+                self._wanted.discard(number)
+                self._early.pop(number, None)
 
     def _ask(self, span: Span) -> tuple[Span, int]:
         assert self._process.stdin is not None
         number, self._asked = self._asked, self._asked + 1
+        self._wanted.add(number)
         wanted = json.dumps([str(span.path.absolute()), span.begin, span.end, __version__])
         with suppress(OSError):  # nor does it answer
             self._process.stdin.write(wanted.encode() + b"\n")
@@ -103,8 +118,11 @@ class RayReaders:
 
     def _answer_to(self, number: int) -> tuple[dict[str, Any], bytearray]:
         while number not in self._early:
-            self._early[self._answered] = self._said()
+            answer = self._said()
+            if self._answered in self._wanted:
+                self._early[self._answered] = answer
             self._answered += 1
+        self._wanted.discard(number)
         return self._early.pop(number)
 
     def _said(self) -> tuple[dict[str, Any], bytearray]:

@@ -70,7 +70,10 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         completion=str(key),
         position=worst.position,
     )
-    if alike := [one.gap for one in judged.doubtful.values() if one.how is Doubted.AS_BASELINE]:
+    gaps: dict[Doubted, list[float]] = {}
+    for one in judged.doubtful.values():
+        gaps.setdefault(one.how, []).append(one.gap)
+    if alike := gaps.get(Doubted.AS_BASELINE):
         said = message(
             "conclude.as_baseline",
             "the scores reject single tokens in {completions} of this arm and in as many of the baseline's own (up to "
@@ -79,7 +82,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(alike),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
-    if moved := [one.gap for one in judged.doubtful.values() if one.how is Doubted.MOVED]:
+    if moved := gaps.get(Doubted.MOVED):
         said = message(
             "conclude.logits_moved",
             "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best); its "
@@ -89,7 +92,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(moved),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
-    if unsaid := [one.gap for one in judged.doubtful.values() if one.how is Doubted.UNSAID]:
+    if unsaid := gaps.get(Doubted.UNSAID):
         said = message(
             "conclude.unsaid",
             "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), which "
@@ -99,7 +102,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(unsaid),
         )
         return reason(said, NextStep(Step.LOGPROBS, said.id), Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
-    if against := [one.gap for one in judged.doubtful.values() if one.how is Doubted.CONTRADICTED]:
+    if against := gaps.get(Doubted.CONTRADICTED):
         said = message(
             "conclude.lists_contradict",
             "where they part, the arms' own logprobs contradict each other in {completions}: each holds its own token "
@@ -110,7 +113,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(against),
         )
         return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if apart := [one.gap for one in judged.doubtful.values() if one.how is Doubted.APART]:
+    if apart := gaps.get(Doubted.APART):
         said = message(
             "conclude.logprobs_apart",
             "the arms' own logprobs of single tokens lie apart in {completions} (up to {gap:.3f} nats); their lists "
@@ -120,7 +123,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(apart),
         )
         return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if any(one.how is Doubted.SILENT for one in judged.doubtful.values()):
+    if Doubted.SILENT in gaps:
         said = message(
             "conclude.doubtful_silent",
             "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",

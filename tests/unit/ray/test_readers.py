@@ -191,6 +191,7 @@ def test_answers_that_nobody_waited_for_are_nobody_elses(cluster: Any, captures:
         whole = list(ours.stretches(iter(spans)))
         next(ours.stretches(iter(spans[:6])))  # five were asked for, and are left
         again = list(ours.stretches(iter(reversed(spans))))
+        assert not ours._early  # each is some megabytes
     assert [one and one.begin for _, one in again] == [one and one.begin for _, one in reversed(whole)]
     assert any(one is not None for _, one in again)
 
