@@ -70,7 +70,7 @@ WORKER_MODULES = (
     "parity_backends.worker:records", "parity:secrecy",
     "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints", "limits", "rows", "resolved",
     "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
-    "parity_backends.worker:identity", "faults",
+    "parity_backends.worker:identity", "faults", "listed",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
     "parity.capture:step_table", "state_columns", "step_sight", "step_requests", "step_owners", "step_blocks",
     "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch", "recorder",

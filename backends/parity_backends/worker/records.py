@@ -12,36 +12,18 @@ from typing import Any, Optional
 from .asked import Item, Record, Request
 from .sampling import own
 
+DECIMALS = 6
+"""Of a logprob in a record."""
+
 
 def number(raw: Any) -> Optional[float]:
-    """A logprob for JSON: NaN is null, minus infinity is -9999 (as in vLLM's own server), 6 decimals."""
+    """A logprob for JSON: NaN is null, minus infinity is -9999 (as in vLLM's own server)."""
     value = float(raw)
     if value != value:
         return None
     if math.isinf(value):
         return -9999.0 if value < 0 else 9999.0
-    return round(value, 6)
-
-
-def entries(logprobs: Any) -> Any:
-    """[[token_id, logprob], ...] per position, the chosen token first, from vLLM's list of dicts or its flat lists."""
-    if logprobs is None:
-        return None
-    if hasattr(logprobs, "start_indices"):  # vllm/logprobs.py FlatLogprobs: a dict per position only where one asks
-        listed = [[int(token), number(value)] for token, value in zip(logprobs.token_ids, logprobs.logprobs)]  # noqa: B905
-        return [
-            unique(listed[start:end])
-            for start, end in zip(logprobs.start_indices, logprobs.end_indices)  # noqa: B905 - strict is Python 3.10
-        ]
-    return [
-        [] if entry is None else [[int(token), number(item.logprob)] for token, item in entry.items()]
-        for entry in logprobs
-    ]
-
-
-def unique(listed: list[Any]) -> list[Any]:
-    """The first pair of each token: the chosen token stands again where it is among the best."""
-    return [pair for at, pair in enumerate(listed) if at == 0 or pair[0] != listed[0][0]]
+    return round(value, DECIMALS)
 
 
 def completion_record(request: Request, round_: int, sample: int, **said: Any) -> Record:

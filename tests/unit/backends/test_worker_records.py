@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
-from parity_backends.worker.records import entries
+from parity_backends.vllm.worker.listed import entries
+
+ODD = (-math.inf, math.nan, -9999.0, -0.0, -1e-7, -3.4028234663852886e38)
+"""Logprobs that an engine may list too."""
 
 
 @dataclass
@@ -36,7 +39,7 @@ def positions(draw: st.DrawFn) -> list[list[tuple[int, float]]]:
     """What an engine lists at each position: the chosen token, then the best, the chosen one perhaps among them."""
     listed = []
     for _ in range(draw(st.integers(0, 6))):
-        best = draw(st.dictionaries(st.integers(0, 20), st.floats(-30.0, 0.0) | st.just(-math.inf), max_size=5))
+        best = draw(st.dictionaries(st.integers(0, 20), st.floats(-30.0, 0.0) | st.sampled_from(ODD), max_size=5))
         chosen = draw(st.integers(0, 20))
         listed.append([(chosen, best.get(chosen, -31.0)), *best.items()])
     return listed

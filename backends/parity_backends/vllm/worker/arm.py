@@ -16,7 +16,6 @@ from parity_backends.worker.counters import Counted, counters, since
 from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.planned import PlannedArm
 from parity_backends.worker.protocol import Channel, Stopped
-from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 from parity_backends.worker.sentences import EngineError, Sentence, WorkerError, message, of_request, outside_vocabulary
@@ -27,6 +26,7 @@ from .checkpoints import config_of
 from .environment import change_variables, environment
 from .faults import unpack_faults
 from .limits import refusal
+from .listed import entries
 from .logits import RawLogits, logsumexps
 from .memory import devices_of, wait_for_memory
 from .recorder import Recorder, Unrecordable

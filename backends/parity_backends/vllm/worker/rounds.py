@@ -9,8 +9,9 @@ from typing import Any, Optional
 from parity_backends.worker.asked import Record, Request
 from parity_backends.worker.counters import Counted
 from parity_backends.worker.protocol import Stopped
-from parity_backends.worker.records import completion_record, entries
+from parity_backends.worker.records import completion_record
 
+from .listed import entries
 from .rows import RowCounts, ask_runner, count_rows, counted_rows, runner_of
 from .schedule import Join
 
