@@ -1,10 +1,15 @@
 """Run the small checkpoints of `parity model tiny` on vLLM's CPU build, `base` and `mtp`, and say how each goes.
 
     python benchmarks/tiny_models.py [mimo glm4_moe …] [--out DIRECTORY]
+    python benchmarks/tiny_models.py --views [--seeds 4] [--first-seed 0] [qwen3_next …]
 
 Prints a Markdown table: what each family's run said, how many drafts were accepted, or the engine's own last words.
 Two engine starts a family. The exit code is the number of families that ran otherwise than `parity/tiny/families.py`
 says: did not though they should, or did though a reason is given there why they do not.
+
+`--views`: as many checkpoints of each family; greedy, 96 tokens of 64 prompts, five logprobs listed, all scored; base
+against mtp, judged in each view of `worlds.seen_as`. Neither arm has a fault, and experts of random weights lie far
+apart. The exit code is the number of runs in which somebody is accused.
 """
 
 from __future__ import annotations
@@ -15,10 +20,16 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parity.capture import read_capture, read_scores
+from parity.comparator import CompareOptions
 from parity.tiny import FAMILIES, write_checkpoint
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 VERDICTS = {0: "PASS", 1: "DIVERGED", 4: "INCONCLUSIVE"}
 
@@ -42,14 +53,62 @@ def last_words(log: Path) -> str:
     return (missing or errors[-1:] or [line.strip() for line in lines[-1:]] or ["nothing"])[0][:160]
 
 
+def run_of(family: str, model: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "parity", "run", "--backends", "cpu", "--model", str(model), *options]
+    command += ["--db", str(out.parent / "db"), "--out", str(out), "--json"]
+    command += [f"--engine={key}={json.dumps(value)}" for key, value in FAMILIES[family].on_cpu.items()]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def views(families: Sequence[str], seeds: Sequence[int], home: Path) -> int:
+    """Runs that accuse somebody, though no arm has a fault."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+    from worlds import Truth
+    from worlds.seen_as import VIEWS
+    from worlds.trials import Trial, judge
+
+    found: dict[str, Counter[str]] = {name: Counter() for name in VIEWS}
+    accused: set[str] = set()
+    for name in families:
+        for seed in seeds:
+            model, run = home / f"{name}-{seed}", home / f"run-{name}-{seed}"
+            if not model.exists():
+                write_checkpoint(name, model, seed=seed)
+            if not (run / "result.json").exists():
+                run_of(name, model, run, "-k", "2", "--suite", "mixed", "--max-tokens", "96", "--logprobs", "5",
+                       "--score", "all")  # fmt: skip
+            arms = read_capture(run / "cpu-base.jsonl"), read_capture(run / "cpu-mtp.jsonl")
+            trial = Trial(run.name, seed, *arms, read_scores(run / "scores.jsonl"), Truth(), CompareOptions())
+            for view, seen in VIEWS.items():
+                result = judge(seen(trial)).result
+                found[view][str(result.verdict)] += 1
+                if result.corrupt:
+                    accused.add(run.name)
+                    kinds = Counter(str(one.kind) for one in result.corrupt)
+                    print(f"{name}, seed {seed}, {view}: {dict(kinds)}", file=sys.stderr, flush=True)
+    print("| view | runs | PASS | INCONCLUSIVE | DIVERGED |\n|---|---|---|---|---|")
+    for view, counts in found.items():
+        each = [counts.total(), *(counts[one] for one in ("PASS", "INCONCLUSIVE", "DIVERGED"))]
+        print(f"| {view} | " + " | ".join(map(str, each)) + " |")
+    return len(accused)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--out", type=Path, help="Where checkpoints and runs go. [default: a temporary directory]")
+    parser.add_argument("--views", action="store_true", help="judge healthy arms with less and less known of them")
+    parser.add_argument("--seeds", type=int, default=4, help="checkpoints of each family")
+    parser.add_argument("--first-seed", type=int, default=0)
     args = parser.parse_args()
     if unknown := set(args.families) - set(FAMILIES):
         parser.error(f"unknown family {min(unknown)}; known: {', '.join(FAMILIES)}")
     bad = 0
+    if args.views:
+        with tempfile.TemporaryDirectory() as temporary:
+            seeds = range(args.first_seed, args.first_seed + args.seeds)
+            return views([name for name in args.families if FAMILIES[name].not_on_cpu is None], seeds,
+                         args.out or Path(temporary))  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         home = args.out or Path(temporary)
         print("| family | verdict | identical | drafts accepted | remark |\n|---|---|---|---|---|", flush=True)
@@ -57,10 +116,7 @@ def main() -> int:
             model, run = home / name, home / f"run-{name}"
             if not model.exists():
                 write_checkpoint(name, model)
-            command = [sys.executable, "-m", "parity", "run", "--backends", "cpu", "--model", str(model), "-k", "1"]
-            command += ["--suite", "smoke", "--max-tokens", "16", "--db", str(home / "db"), "--out", str(run), "--json"]
-            command += [f"--engine={key}={json.dumps(value)}" for key, value in FAMILIES[name].on_cpu.items()]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = run_of(name, model, run, "-k", "1", "--suite", "smoke", "--max-tokens", "16")
             base, _ = read(run / "cpu-base.jsonl")
             mtp, counted = read(run / "cpu-mtp.jsonl")
             same = f"{sum(base.get(key) == tokens for key, tokens in mtp.items())} of {len(mtp)}" if mtp else "–"

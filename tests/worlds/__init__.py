@@ -13,13 +13,14 @@ steps, `choosing` a request's own rules, `faults` what can be wrong, `world` put
 
 from worlds.engine import Arm, Broken
 from worlds.faults import Fault, catalogue
-from worlds.model import FLAT, PEAKED, ROUGH, SURE, Shape
+from worlds.model import FLAT, LASTING, PEAKED, ROUGH, SURE, Shape
 from worlds.rounding import Orders
 from worlds.world import BASE, SMALL, WIDE, Asked, Hit, Made, Truth, World, speculating
 
 __all__ = [
     "BASE",
     "FLAT",
+    "LASTING",
     "PEAKED",
     "ROUGH",
     "SMALL",

@@ -112,7 +112,7 @@ class Batch:
         context = model.context(tokens, self.last)
         self.last = tokens
         self.at += 1
-        if not wanted:
+        if not wanted and not model.shape.lasting:
             return np.empty((0, 0), dtype=np.float32)
         normed = bf16(state * (1.7 / np.sqrt((state * state).mean(axis=1, keepdims=True) + 1e-3)))
         query = _turned(product(normed, weights.query, parts), model.rotation[turned])
@@ -124,6 +124,8 @@ class Batch:
         moved = product(inner, weights.down, parts)
         moved *= np.float32(model.shape.context * 8.0) / np.sqrt((moved * moved).sum(axis=1, keepdims=True) + 1e-3)
         expert = product(mixed, weights.router, parts).argmax(axis=1)
+        if model.shape.lasting:
+            self.state = self.state + np.float32(model.shape.lasting) * weights.experts[expert]
         hidden = bf16(bf16(moved) + weights.experts[expert] + weights.pairs[context])
         logits = hidden @ weights.output
         if broken.bias:

@@ -18,7 +18,7 @@ from parity.records.crossings import Crossed
 from worlds.decoding import force
 from worlds.engine import Arm
 from worlds.faults import Fault
-from worlds.model import FLAT, PEAKED, ROUGH, SURE, Shape
+from worlds.model import FLAT, LASTING, PEAKED, ROUGH, SURE, Shape
 from worlds.world import BASE, PREFILL, SMALL, WIDE, WORDS, Truth, World, speculating
 
 ARMS = (replace(BASE, name="cuda/again"), SMALL, WIDE, speculating(1), speculating(2), speculating(3))
@@ -118,6 +118,7 @@ SETTINGS = (
     Setting("three tokens, the first as scored", FLAT, 1024, {"max_tokens": 3}, first_exact=True),
     Setting("greedy, flat, the first as scored", FLAT, 512, {"max_tokens": 48}, first_exact=True),
     Setting("greedy, experts far apart", ROUGH, 256, {"max_tokens": 96}),
+    Setting("greedy, experts far apart, lasting", LASTING, 256, {"max_tokens": 96}),
 )
 
 
