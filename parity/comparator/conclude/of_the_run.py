@@ -76,8 +76,9 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     if alike := gaps.get(Doubted.AS_BASELINE):
         said = message(
             "conclude.as_baseline",
-            "the scores reject single tokens in {completions} of this arm and in as many of the baseline's own (up to "
-            "{gap:.3f} nats below the best): experts at near-ties of their router do that, and a fault in both arms",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), no "
+            "more than chance makes beside those of the baseline's own: experts at near-ties of their router do that, "
+            "and a fault in both arms",
             completions=words.completions(len(alike)),
             gap=max(alike),
         )
@@ -106,9 +107,8 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         said = message(
             "conclude.lists_contradict",
             "where they part, the arms' own logprobs contradict each other in {completions}: each holds its own token "
-            "for the best (by the baseline's the other one lies up to {gap:.3f} nats below or more); elsewhere they "
-            "show logits that move by nats at single tokens, as experts at near-ties of their router make them: scores "
-            "of both arms would say whether either is at fault",
+            "for the best (by the baseline's the other one lies up to {gap:.3f} nats below or more): a fault in either "
+            "arm does that, and so do experts at near-ties of their router; scores of both arms would say more",
             completions=words.completions(len(against)),
             gap=max(against),
         )
@@ -116,9 +116,8 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     if apart := gaps.get(Doubted.APART):
         said = message(
             "conclude.logprobs_apart",
-            "the arms' own logprobs of single tokens lie apart in {completions} (up to {gap:.3f} nats); their lists "
-            "show logits that move by nats at single tokens, as experts at near-ties of their router make them: scores "
-            "of both arms would say whether either is at fault",
+            "the arms' own logprobs of some tokens lie apart in {completions} (up to {gap:.3f} nats): a fault in "
+            "either arm does that, and so do experts at near-ties of their router; scores of both arms would say more",
             completions=words.completions(len(apart)),
             gap=max(apart),
         )
@@ -359,7 +358,7 @@ def _differing(found: Numerics | None, said: Finding | None, differences: Differ
     if found is None or said is None:
         return Remarks()
     if said.severity is Severity.CORRUPT:
-        return _one_engine()
+        return _one_engine() if found.source != "own" else _neither_scored()
     if not found.other_kernels:
         differs = _differs(said)
         scored = [Step.SCORE] if of_few_tokens(found) else []
@@ -391,6 +390,15 @@ def _one_engine() -> Remarks:
         "decode steps alike, the sound arm is the one that is named; another engine as the reference tells them apart",
     )
     return Remarks(limits=(limit,), next_steps=(NextStep(Step.REFERENCE, limit.id),))
+
+
+def _neither_scored() -> Remarks:
+    limit = message(
+        "conclude.numerics_unscored",
+        "nothing says which of the two arms is off: their own logprobs were compared with each other, and nothing was "
+        "scored",
+    )
+    return Remarks(limits=(limit,), next_steps=(NextStep(Step.SCORE, limit.id),))
 
 
 def _odd_rows(found: OddRows, *, other_kernels: bool) -> Remarks:

@@ -58,7 +58,7 @@ def logprob_mismatch(
     usual: Callable[[], float] | None = None,
     alone: float = ALONE * LOGPROB_TOLERANCE,
     *,
-    moving: bool = False,
+    by_scores: bool = True,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
@@ -69,8 +69,10 @@ def logprob_mismatch(
     router moved one by 0.73 nats in 3.5 million clean tokens.
 
     `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known); without it all count alike.
-    Where it is not known, logprobs of the chosen tokens alone say nothing, unless `usual` says how many positions are
-    off in other completions; nor do lists where logits are `moving` in both arms.
+    Where it is not known, `usual` says how many positions are off in other completions. Without it logprobs of the
+    chosen tokens alone say nothing, and of lists all count.
+
+    by_scores: False where the reference is the baseline's own logprobs. Then FEW by little are nothing of lists either.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -98,19 +100,34 @@ def logprob_mismatch(
     off = _off(chosen, expected)
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
-        if known is None and usual is not None and (moving or not with_lists):
+        if known is None and usual is not None:
             off = off if int(off.sum()) > MANY + HEADROOM * usual() else np.zeros_like(off)
         else:
             off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > alone).any())
-    if few and completion.lists is None:  # one in some millions of clean tokens; all of them are `numerics`' matter
+    if few and (
+        completion.lists is None or not by_scores
+    ):  # in some millions of clean tokens one; `numerics` counts all
         return None
     if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
         return None
-    why = message(
-        "logprobs.scores", "the engine's logprobs disagree with the scores at {count} positions", count=int(off.sum())
+    return _event(off, chosen, expected, _disagree(int(off.sum()), by_scores=by_scores))
+
+
+def _disagree(count: int, *, by_scores: bool) -> Message:
+    if by_scores:
+        return message(
+            "logprobs.scores",
+            "the engine's logprobs disagree with the scores at {count} position",
+            plural="the engine's logprobs disagree with the scores at {count} positions",
+            count=count,
+        )
+    return message(
+        "logprobs.baseline",
+        "the engine's logprobs disagree with the baseline's own at {count} position",
+        plural="the engine's logprobs disagree with the baseline's own at {count} positions",
+        count=count,
     )
-    return _event(off, chosen, expected, why)
 
 
 def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, listed: bool) -> BoolArray:
@@ -125,8 +142,12 @@ def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, lis
 
 
 def usual_between(pairs: Pairs) -> Callable[[], float]:
-    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part: half
-    of the completions have as many at most. Looked up where something is off."""
+    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part. Looked
+    up where something is off.
+
+    None where no more than one completion in five has some. Where more have, the model moves its logits now and then,
+    as routers of random weights do: as many as 19 in 20 completions have at most.
+    """
 
     @cache
     def found() -> float:
@@ -135,7 +156,8 @@ def usual_between(pairs: Pairs) -> Callable[[], float]:
             theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
             if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
                 counts.append(int(_off(_of_chosen(b, until)[1], theirs.chosen[:until]).sum()))
-        return float(np.quantile(counts, 0.5, method="lower")) if counts else 0.0
+        some, most = np.quantile(counts, (0.8, 0.95), method="lower").tolist() if counts else (0.0, 0.0)
+        return float(most) if some else 0.0
 
     return found
 
@@ -208,9 +230,10 @@ def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
 
 def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[Completion], float]:
     """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
-    the candidate's other scored completions that part from the baseline's; infinite where these have fewer than
-    LEAST_OTHERS tokens. Needed where the baseline has no scores, which would say it better. `arm`: the candidate's
-    name."""
+    the candidate's other scored completions that part from the baseline's, and at least as many as in any of those of
+    the baseline that are scored; infinite where the others have fewer than LEAST_OTHERS tokens. Needed where not all
+    of the baseline is scored, which would say it better. `arm`: the candidate's name.
+    """
 
     def counts(completion: Completion, gaps: TokenGaps) -> tuple[int, int]:
         length = len(completion.token_ids)
@@ -234,7 +257,11 @@ def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[C
         gaps = reference.gaps(arm, completion)
         off, tokens = (0, 0) if gaps is None else counts(completion, gaps)
         others = whole()[1] - tokens
-        return float("inf") if others < LEAST_OTHERS else (whole()[0] - off) * len(completion.token_ids) / others
+        if others < LEAST_OTHERS:
+            return float("inf")
+        noise = reference.own_noise  # of the few of the baseline's that are scored
+        least = 0 if noise is None else noise.most_beyond(LOGPROB_TOLERANCE)
+        return max(least, (whole()[0] - off) * len(completion.token_ids) / others)
 
     return usual
 
@@ -339,7 +366,7 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
     return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
 
 
-def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None, *, moving: bool) -> Event | None:
+def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
     """Against the score of either completion, else the baseline's own logprobs."""
     a, b = case.a, case.b
     gaps = None
@@ -350,10 +377,10 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None, *, moving: b
     if gaps is not None:
         return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
     between = None if usual is None else usual.between
-    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, moving=moving)
+    return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, by_scores=False)
 
 
-def _after_parting(case: Case, setup: Setup, usual: Usual | None, *, moving: bool) -> Event | None:
+def _after_parting(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
     """What is no logprob at all counts anywhere; the rest is not asked beside another fault."""
     a, b = case.a, case.b
     broken = broken_logprobs(b)
@@ -364,19 +391,21 @@ def _after_parting(case: Case, setup: Setup, usual: Usual | None, *, moving: boo
     until = len(b.token_ids) if by_scores else case.flip or 0
     noise = noise_of(setup.reference, known=setup.knows_own_noise)
     in_others = None if usual is None else partial(usual.by_scores, b) if by_scores else usual.between
-    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise, in_others, moving=moving)
+    return unlisted_logprobs(b) or logprob_mismatch(
+        b, gaps, until, a, case.parts_at, noise, in_others, by_scores=by_scores
+    )
 
 
 def _look(case: Case, setup: Setup) -> Case:
     if case.b.logprobs is None:
         return case
     look = _at_equal_tokens if case.is_identical else _after_parting
-    event = look(case, setup, setup.usual, moving=False)
-    if event is None:
-        return case
-    if setup.moves().by_router and look(case, setup, setup.usual, moving=True) is None:
-        return case if case.doubtful is not None else replace(case, doubtful=_in_doubt(event))
-    return replace(case, events=(*case.events, event))
+    event = look(case, setup, setup.usual)
+    if event is not None:
+        return replace(case, events=(*case.events, event))
+    # Nothing beside what is usual in this run, where no score says whether that is rounding.
+    usual = look(case, setup, None) if case.b.lists is not None and case.doubtful is None else None
+    return case if usual is None else replace(case, doubtful=_in_doubt(usual))
 
 
 def _in_doubt(event: Event) -> InDoubt:

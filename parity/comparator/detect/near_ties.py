@@ -32,6 +32,7 @@ from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
 from parity.comparator.reference.scores import own_gaps
 from parity.comparator.reference.tolerance import OWN_BELIEF
+from parity.comparator.streams.contexts import context_of
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -126,12 +127,21 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     return _as_baseline(cases, looked, setup.isolated or NONE, setup)
 
 
+FOREIGN = 12
+"""Tokens of another request, which an arm whose own logprobs hold them for right came to by itself if there are fewer:
+requests share phrases."""
+
+
 def _contradicted(looked: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Sequence[Case]:
-    """Without scores: where the arms' lists contradict each other in all completions that are wrong, and show elsewhere
-    that logits move as a router moves them, as often at least."""
-    found = [n for n in wrong if contradicts(looked[n], setup)]
-    if not found or len(found) < len(wrong) or not setup.moves().explains(len(found), setup.pairs):
-        return looked
+    """Without scores: where the arms' lists contradict each other, which of them is off nobody knows, nor whether this
+    model's rounding goes as far. A long text that another request has as well is that one's, unless logits move so far
+    where nothing parts."""
+
+    def is_foreign(case: Case) -> bool:
+        leaks = (one for one in case.events if one.kind is Kind.ROW_LEAK and one.length >= FOREIGN)
+        return any(leaks) and not setup.moves().now_and_then
+
+    found = [n for n in wrong if contradicts(looked[n], setup) and not is_foreign(looked[n])]
     return replaced(looked, {n: _as_near_tie(looked[n], _AGAINST, how=Doubted.CONTRADICTED) for n in found})
 
 
@@ -186,12 +196,11 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
 
 
 def _contexts(cases: Sequence[Case], places: Iterable[int]) -> Collection[Sequence[int]]:
-    """The cases in these places by what they say up to their worst token: what an engine says again when it is asked
-    the same in another round is no second one."""
-    found: dict[tuple[str, bytes], list[int]] = {}
+    """The cases in these places by their worst token and those before it: an engine that comes to the same tokens
+    again makes the same choice."""
+    found: dict[object, list[int]] = {}
     for n in places:
-        case = cases[n]
-        found.setdefault((case.key.request, case.b.token_ids[: case.widest()[0] + 1].tobytes()), []).append(n)
+        found.setdefault(context_of(cases[n].b, cases[n].widest()[0]), []).append(n)
     return found.values()
 
 
@@ -202,7 +211,7 @@ LITTLE = message(
 _WHY: Mapping[Doubted, Message] = {
     Doubted.AS_BASELINE: message(
         "near_tie.as_baseline",
-        "single tokens beyond the tolerance, such as the scores reject in as many of the baseline's own completions",
+        "single tokens beyond the tolerance, no more than chance makes beside those of the baseline's own",
     ),
     Doubted.MOVED: message(
         "near_tie.moved",

@@ -216,7 +216,7 @@ def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
         # Where one token alone lies little beyond the tolerance, or where the arms' own lists contradict each other,
         # either text may be right, and two requests' come together.
         if not (not case.from_scores and case.events and is_doubtful(case, setup))
-        and not (contradicts(case, setup) and setup.moves().by_router)
+        and not (contradicts(case, setup) and setup.moves().now_and_then)
         for at, event in enumerate(case.events)
         if event.kind.row.stretch in _LOOSE and not _is_own(event, case)
     ]

@@ -14,14 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.streams.contexts import CONTEXT
 from parity.unnamed import blank
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-CONTEXT = 4
-"""Tokens, the chosen one among them, by which places are distinguished. Where all places counted, clean arms of the
-small engine whose completions end in loops were accused."""
 
 BUCKETS = 4
 """Slots for each place at least, so that few names of contexts share one."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from parity.comparator.detect.logprobs import LOGPROB_TOLERANCE
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.numerics import Gaps, beyond_any_kernels
 from parity.comparator.stats import Drift, Numerics
@@ -13,10 +12,7 @@ from parity.records import Finding, Kind, Severity
 from parity.records.evidence import NumericsEvidence
 
 
-def numerics_findings(
-    inputs: Inputs, found: Numerics, drift: Drift | None, gaps: Gaps, moving: Callable[[], bool]
-) -> tuple[Finding, ...]:
-    """`moving`: do the arms' lists show logits that move in both, as a router moves them?"""
+def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps: Gaps) -> tuple[Finding, ...]:
     if not found.failed:
         return ()
     same = not found.other_kernels
@@ -35,14 +31,22 @@ def numerics_findings(
         mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
         other_kernels=found.other_kernels or None,
     )
-    of_router = of_few_tokens(found) and moving()
+    of_router = of_few_tokens(found)
     severity = Severity.CORRUPT if same and found.more_than_one_unit and not of_router else Severity.BENIGN
     return (run_finding(*inputs.arms[::-1], Kind.NUMERICS, evidence, severity),)
 
 
 def of_few_tokens(found: Numerics) -> bool:
-    """Are some tokens far off between the arms, and nothing else, where no score says in which of them?"""
-    return found.source == "own" and set(found.failed) <= {"mid_tail", "far_tail"}
+    """Are some tokens far off between the arms, and nothing else, where no score says in which of them, nor how far
+    this model's own rounding goes?
+
+    Experts at near-ties of their router do that in sound arms: base and mtp of `parity model tiny --arch qwen3_next`
+    (vLLM 0.32 on CPU) differ by more than 0.1 nats in 4 tokens of 100, by 0.8 at most. Where they move single logprobs
+    by more than LOGPROB_TOLERANCE they make up the mean noise too, of the run and of its places.
+    """
+    far = found.candidate is not None and found.candidate.largest > LOGPROB_TOLERANCE
+    of_noise = {"mid_tail", "far_tail", "unit", "spots"} if far else {"mid_tail", "far_tail"}
+    return found.source == "own" and set(found.failed) <= of_noise
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

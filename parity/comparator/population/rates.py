@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from parity.comparator.classes import counted
 from parity.comparator.population.first_faults import first_faults
@@ -39,7 +40,7 @@ SHORTEST_LOOP = 24
 QUANTILES_OF = 200_000
 """Tokens, evenly spaced, whose quantiles are given for all."""
 
-DRIFT_RATIO = 2.0
+DRIFT_ALPHA, DRIFT_RATIO = 1e-3, 2.0
 """A mean gap counts as drifted from twice the baseline's on, if the test says so as well."""
 
 
@@ -189,8 +190,17 @@ def drift(
         p_value=p_value,
         baseline_quantiles=_quantiles(quantiles[0]),
         candidate_quantiles=_quantiles(quantiles[1]),
-        drifted=bool(p_value < 0.001 and (ratio is None or ratio >= DRIFT_RATIO)),
+        drifted=bool(p_value < DRIFT_ALPHA and (ratio is None or ratio >= DRIFT_RATIO)),
     )
+
+
+def no_more_than(found: Drift, fresh: Drift | None) -> Drift:
+    """The drift as far as the tokens that stand after tokens of their own show it too. None: there are too few."""
+    if fresh is not None and (fresh.ratio is None or fresh.ratio >= DRIFT_RATIO):
+        p_value = max(found.p_value, fresh.p_value)
+    else:
+        p_value = 1.0
+    return structs.replace(found, p_value=p_value, drifted=found.drifted and p_value < DRIFT_ALPHA)
 
 
 class _PartOfGaps(NamedTuple):

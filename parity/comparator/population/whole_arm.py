@@ -17,17 +17,17 @@ from parity.comparator.inputs import settings
 from parity.comparator.inputs.conventions import RAW
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import numerics, rates
+from parity.comparator.population.fresh_gaps import Fresh
 from parity.comparator.population.numerics_said import numerics_findings
 from parity.comparator.population.parts import NUMBERED
 from parity.comparator.population.stretches import Looked, Sample
 from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
-from parity.comparator.reference.moves import moves
 from parity.comparator.reference.references import References
 from parity.comparator.reference.residuals import PairedResiduals, Residuals, paired_residuals
 from parity.comparator.reference.stored import changed, gaps_alone, overlaid
 from parity.comparator.stats import Drift, Numerics
-from parity.comparator.streams.contexts import repeated_until
+from parity.comparator.streams.contexts import context_of, repeated_until
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import Spread
 from parity.messages import Message, message
@@ -84,6 +84,9 @@ round is asked with all that it has."""
 
 GRIDS = (1.0, 0.5, 0.25, 0.2, 0.125, 0.1, 0.0625, 0.05, 0.04, 0.03125, 0.025)
 """Steps of an arm's own numbers that are looked for; of natural logarithms, nats."""
+
+MAY_COUNT = 0.05
+"""Chance of a drift in the gaps, below which it is asked of tokens after tokens of their own too."""
 
 LISTS_SAMPLED = 512
 """Scores looked at for the unit of the logits and for how near the two best tokens lie."""
@@ -150,7 +153,7 @@ def whole_arm(
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
     found = structs.replace(found, other_kernels=kernels)
-    said = numerics_findings(inputs, found, drift, of_gaps, lambda: moves(pairs).by_router)
+    said = numerics_findings(inputs, found, drift, of_gaps)
     return WholeArm(found, drift, said, missing)
 
 
@@ -328,14 +331,27 @@ def _gaps(
         return None, numerics.Gaps()
     greedy = pairs.those(~pairs.random)
 
+    theirs_scored = gaps_alone(references.baseline)
+
     def of_part(key: Key, one: TokenGaps) -> FloatArray:
         return one.gap[part.of(key)]
 
-    own = changed(gaps_alone(references.baseline), of_part, greedy.__contains__)
+    def of_fresh(known: Fresh, key: Key, one: TokenGaps) -> FloatArray:
+        return known.of(key, one.gap)[part.of(key)]
+
+    own = changed(theirs_scored, of_part, greedy.__contains__)
     other = changed(gaps, of_part, greedy.__contains__)
     drift = rates.drift(own, other, pairs.keys, spread)
     if drift is None:
         return None, numerics.Gaps()
+    if drift.p_value < MAY_COUNT:
+        alone = rates.drift(
+            changed(theirs_scored, partial(of_fresh, Fresh(inputs.baseline, own)), greedy.__contains__),
+            changed(gaps, partial(of_fresh, Fresh(inputs.candidate, other)), greedy.__contains__),
+            pairs.keys,
+            spread,
+        )
+        drift = rates.no_more_than(drift, alone)
     doubtful = {
         key: one.position
         for key, one in judged.doubtful.items()
@@ -366,7 +382,6 @@ def _little_beyond(part: Part, key: Key, gaps: FloatArray, tolerance: float) -> 
 
 
 def _contexts(arm: Capture, places: Mapping[Key, int], but: Container[Key]) -> int:
-    """How many of these tokens, `but` for those of some completions, stand after tokens of their own: what an engine
-    says again when it is asked the same in another round is no second one."""
+    """How many of these tokens, `but` for those of some completions, stand after tokens of their own."""
     alone = (arm.completions[key] for key in places if key not in but)
-    return len({(one.prompt_token_ids.tobytes(), one.token_ids[: places[one.key] + 1].tobytes()) for one in alone})
+    return len({context_of(one, places[one.key]) for one in alone})

@@ -14,7 +14,19 @@ import numpy as np
 
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.sides import side_of
-from parity.records import Key
+from parity.records import Completion, Key
+
+CONTEXT = 4
+"""Tokens, the chosen one among them, by which places are distinguished. Where all places counted, clean arms of small
+models whose completions end in one loop, or come to one phrase, were accused: 16 completions of `parity model tiny
+--arch qwen3_next` (vLLM 0.32 on CPU) chose one token after the same three, 2.2 nats below the best."""
+
+
+def context_of(completion: Completion, at: int) -> tuple[bytes, bytes]:
+    """What names the token at this place: it and those before it; of the first few the prompt as well."""
+    begin = at + 1 - CONTEXT
+    prompt = completion.prompt_token_ids.tobytes() if begin < 0 else b""
+    return prompt, completion.token_ids[max(0, begin) : at + 1].tobytes()
 
 
 def repeated_until(pairs: Pairs) -> Mapping[Key, int]:

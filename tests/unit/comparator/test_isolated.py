@@ -54,7 +54,7 @@ def test_no_more_and_no_farther_than_chance_makes_likely(gaps: list[float], expl
 def test_logits_that_moved_count_by_how_far_those_of_the_baseline_do() -> None:
     gaps = np.array([2.0])
     assert moved_as_far(gaps, np.array([1.2]), lambda: 0.6) == pytest.approx(2.0)
-    assert moved_as_far(gaps, np.array([0.4]), lambda: 0.6) is None  # its engine knew how unlikely it is
+    assert moved_as_far(gaps, np.array([0.19]), lambda: 0.6) is None  # its engine knew how unlikely it is
     assert moved_as_far(gaps, np.array([np.nan]), lambda: 0.6) is None
     assert moved_as_far(gaps, np.array([FARTHER * 0.6 + 0.01]), lambda: 0.6) is None
     assert moved_as_far(gaps, np.array([1.2]), lambda: 0.4) is None  # the baseline's experts are alike
