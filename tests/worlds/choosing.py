@@ -40,6 +40,7 @@ class Lapse:
     prompt: "counted", tokens of the prompt count as said; "forgotten", they count for no penalty. second: the second
     best token is taken. draft: what becomes of drafts: "accepted" unchecked, "likely": accepted from one half on,
     "redrawn": after a rejection the token is drawn from all tokens, "second": after one the second best is taken.
+    stale: whose logits it gets: "own", those of its own step before, "other", those of the row beside it.
     """
 
     start: int = 0
@@ -51,6 +52,7 @@ class Lapse:
     prompt: str = ""
     second: bool = False
     draft: str = ""
+    stale: str = ""
 
     def holds(self, at: int, place: int) -> bool:
         """Does it lapse at this output token, which is at that place of its decode step?"""
@@ -95,6 +97,8 @@ class Chooser:
         self.stops = any(one.get("stop_token_ids") for one in rules)
         self.drawn, self.weights = np.empty(0, dtype=np.int64), np.empty((0, vocabulary), dtype=np.float32)
         self.one_noise = any(one.get("one_noise") for one in rules)
+        self.any_stale = any(one.stale for one in lapsing)
+        self.before: Floats | None = None
         self.random = self._any("temperature") or any("temperature" in one.values for one in lapsing)
 
     def _any(self, name: str, none: float = 0.0) -> bool:
@@ -104,6 +108,7 @@ class Chooser:
         """Goes on with these rows alone."""
         self.number = {name: values[rows] for name, values in self.number.items()}
         self.seeds = self.seeds[rows]
+        self.before = None if self.before is None else self.before[rows]
         picked = rows.tolist()
         self.rules, self.lapses = [self.rules[r] for r in picked], [self.lapses[r] for r in picked]
         self.ends = [self.ends[r] for r in picked]
@@ -137,7 +142,9 @@ class Chooser:
                 for name, value in values.items():
                     if name in number:
                         number[name][row] = NUMBERS[name] if value is None else value
-        logits = raw
+        if self.any_stale:
+            raw = self._stale(raw, lapsed)
+        self.raw = logits = raw
         self.drawn = self.drawn[:0]
         early = np.flatnonzero(at < number["min_tokens"])
         if self.shaped or self.penal or len(early):
@@ -167,6 +174,18 @@ class Chooser:
                 self.weights[self.drawn == row] = np.eye(self.vocabulary, dtype=np.float32)[chosen[row]]
         self.chosen, self.logits = chosen, logits
         return chosen
+
+    def _stale(self, raw: Floats, lapsed: Sequence[int]) -> Floats:
+        """The logits that rows really get."""
+        made = raw.copy()
+        for row in lapsed:
+            how = self.lapses[row].stale  # type: ignore[union-attr]
+            if how == "other":
+                made[row] = raw[(row + 1) % len(raw)]
+            elif how and self.before is not None:
+                made[row] = self.before[row]
+        self.before = raw
+        return made
 
     def below(self, others: Ints) -> Floats:
         """Nats by which these tokens lie below those that were to be taken; 0 where those were drawn; shape (rows,)."""

@@ -113,6 +113,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
             chosen = chooser.choose(logits, at, in_step)
             if sound is not None:
                 right = sound.choose(logits, at, in_step)
+                logits = chooser.raw
                 chosen = chooser.verified(chosen, drafted, logits, at, in_step, arm.draft)
                 moved[here] += decoding * chooser.moved(sound, chosen, right)
                 worst[here] = np.fmax(worst[here], np.where(decoding, sound.below(chosen), 0.0))

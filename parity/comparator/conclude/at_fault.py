@@ -60,6 +60,20 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             Step.SWAP,
             Step.REFERENCE,
         )
+    if judged.baseline_logprobs:
+        key, why = next(iter(judged.baseline_logprobs.items()))
+        found += reason(
+            message(
+                "conclude.baseline_logprobs",
+                "the baseline's own logprobs are not those of its tokens in {completions} (first: {first}: {why}): it "
+                "chose them by something else there, as where two rows were swapped, or reports them wrongly",
+                completions=words.completions(len(judged.baseline_logprobs)),
+                first=str(key),
+                why=why,
+            ),
+            Step.SWAP,
+            Step.REFERENCE,
+        )
     floor = references.own.floor
     if floor is not None and floor.rejected:
         wrong = [key for key, (gaps, _) in references.own.scored.items() if bool((gaps.gap > NOT_NOISE).any())]

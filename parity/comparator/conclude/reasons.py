@@ -210,9 +210,8 @@ def _more_of(wanted: float) -> Message:
 def unjudged(inputs: Inputs, pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
     """Completions of the candidate that differ and that nothing judges; `number` as in the statistics."""
     arm = inputs.candidate
-    at_fault = (
-        set(judged.contradicted) | set(judged.baseline_ends) | set(judged.baseline_drawn) | set(judged.broken.baseline)
-    )
+    drawn = set(judged.baseline_drawn) | set(judged.baseline_logprobs)
+    at_fault = drawn | set(judged.contradicted) | set(judged.baseline_ends) | set(judged.broken.baseline)
     left = number - sum(judged.classes.get(key) == "unjudged" for key in at_fault)
     if not left:
         return Remarks()

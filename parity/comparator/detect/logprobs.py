@@ -16,7 +16,7 @@ from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.messages import Message, message
-from parity.records import Completion, Evidence, Kind, RaggedTokens, TokenIds
+from parity.records import Completion, Evidence, Key, Kind, RaggedTokens, TokenIds
 from parity.records.evidence import LogprobEvidence
 
 LOGPROB_TOLERANCE = 0.5
@@ -130,6 +130,24 @@ def _disagree(count: int, *, by_scores: bool) -> Message:
     )
 
 
+def unlike_the_others(sides: Sequence[tuple[Completion, TokenGaps]], noise: OwnNoise | None) -> dict[Key, Message]:
+    """Of an arm's completions those whose own logprobs are not those of their tokens, and how it shows. `noise`: the
+    other arm's; None: by how many are off in most of these."""
+    known = [(one, gaps) for one, gaps in sides if _has_own(one)]
+
+    @cache
+    def usual() -> float:
+        counts = [int(_off(_of_chosen(one, len(one.token_ids))[1], gaps.chosen).sum()) for one, gaps in known]
+        return float(np.quantile(counts, _USUAL))
+
+    looked = (
+        (one.key, logprob_mismatch(one, gaps, len(one.token_ids), noise=lambda: noise, usual=usual,
+                                   alone=ALONE_AMONG_DRAWN, moving=True))
+        for one, gaps in known
+    )  # fmt: skip
+    return {key: found.evidence.why for key, found in looked if found is not None}
+
+
 def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, listed: bool) -> BoolArray:
     """Those of the positions that are off which the baseline's noise does not explain."""
     if noise is None:
@@ -139,6 +157,10 @@ def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, lis
     if listed and int(off.sum()) > HEADROOM * noise.most_beyond(LOGPROB_TOLERANCE):
         return off
     return far if not listed or not far.any() else off
+
+
+_USUAL = 0.9
+"""Share of an arm's completions whose logprobs are taken for true."""
 
 
 def usual_between(pairs: Pairs) -> Callable[[], float]:

@@ -81,6 +81,8 @@ class Judged(Struct, frozen=True):
     explain them."""
     baseline_drawn: dict[Key, Message] = field(default_factory=dict)
     """Completions of the baseline that were drawn otherwise than asked, and how it shows."""
+    baseline_logprobs: dict[Key, Message] = field(default_factory=dict)
+    """Of its other drawn completions those whose own logprobs are not those of their tokens, and how it shows."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
     next_steps: tuple[NextStep, ...] = ()
@@ -107,6 +109,7 @@ class Judged(Struct, frozen=True):
             other.odds or self.odds,
             other.baseline_draws_at or self.baseline_draws_at,
             self.baseline_drawn | other.baseline_drawn,
+            self.baseline_logprobs | other.baseline_logprobs,
             self.broken,
             self.next_steps + other.next_steps,
         )

@@ -6,7 +6,7 @@ whole is population/sampled.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -42,7 +42,7 @@ from parity.comparator.detect.whole_draws import (
 )
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.draw_sums import own_temperature
-from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.scores import Reference, noise_of
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
 from parity.messages import Message, message
@@ -79,6 +79,7 @@ def judge_sampled(
         for b, event in with_donors(events, donors, foreign, draws.candidate)
     ]
     corrupt = frozenset(finding.key for finding in found)
+    unlike = _own_logprobs(draws, corrupt, {*shown.contradicted, *shown.baseline_drawn})
     left_out = corrupt | shown.sums.not_counted
     return Judged(
         findings=found,
@@ -88,6 +89,7 @@ def judge_sampled(
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
         baseline_drawn=shown.baseline_drawn,
+        baseline_logprobs=unlike,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
         seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
         places=shown.bets.by_place(left_out, draws.alpha),
@@ -202,6 +204,16 @@ def _of_logprobs(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     alone = logprobs.ALONE_AMONG_DRAWN
     found = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids), noise=noise, alone=alone)
     return () if found is None else (found,)
+
+
+def _own_logprobs(draws: Draws, corrupt: frozenset[Key], known: Set[Key]) -> dict[Key, Message]:
+    """Completions of the baseline whose own logprobs are not those of their tokens, beside those `known` to be wrong.
+    What is usual, the candidate's completions say that are not `corrupt`."""
+    looked_at = [one for one in draws.baseline if one.key not in known and not draws.reference.shaping(one).unknown]
+    scored = draws.reference.all_gaps(draws.baseline.header.arm, looked_at)
+    mine = ((one, draws.scored[one.key][0]) for one in draws.candidate if one.key in draws.scored)
+    noise = noise_of((one, gaps) for one, gaps in mine if one.key not in corrupt)
+    return logprobs.unlike_the_others([(one, scored[one.key][0]) for one in looked_at if one.key in scored], noise)
 
 
 def _of_text(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:

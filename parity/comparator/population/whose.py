@@ -44,7 +44,8 @@ def of_either(tests: SamplingStats, failed: Sequence[str], judged: Judged, pairs
 
 def candidate_alone_is_corrupt(judged: Judged, pairs: Pairs) -> bool:
     """Is a completion of the candidate corrupt by itself, and none of the baseline's?"""
-    baseline = (judged.baseline_drawn, judged.baseline_ends, judged.contradicted, judged.broken.baseline)
+    drawn = judged.baseline_drawn, judged.baseline_logprobs
+    baseline = (*drawn, judged.baseline_ends, judged.contradicted, judged.broken.baseline)
     if any(one in some for some in baseline if some for one in pairs.keys):
         return False
     keys = {one.key for one in heads(corrupt_of(judged.findings)) if one.kind is not Kind.INPUT_MISMATCH}

@@ -8,7 +8,7 @@ it: one entry per token, the chosen token listed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -253,15 +253,13 @@ class Reference:
     def own_noise(self) -> OwnNoise | None:
         """How far the baseline's own logprobs of likely tokens lie from their scores; None where the baseline has no
         own logprobs or is not scored."""
-        found: list[FloatArray] = []
-        any_known = False
+        return noise_of(self._scored_with_own())
+
+    def _scored_with_own(self) -> Iterator[tuple[Completion, TokenGaps]]:
         with_own = (one for one in self._baseline if _fits(one))
         while some := list(islice(with_own, _AT_ONCE)):
             scored = self.all_gaps(self._baseline.header.arm, some)
-            far = [own_distance(one, scored[one.key][0]) for one in some if one.key in scored]
-            any_known |= bool(far)
-            found += [wide for each in far if len(wide := each[each > NEAR])]
-        return OwnNoise(tuple(found)) if any_known else None
+            yield from ((one, scored[one.key][0]) for one in some if one.key in scored)
 
     def farthest_own(self) -> float:
         """Nats by which the baseline's own logprobs of likely tokens lie from their scores at most; 0 where unknown."""
@@ -433,6 +431,17 @@ def gaps_at_divergence(
 
 def _fits(completion: Completion) -> bool:
     return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
+
+
+def noise_of(sides: Iterable[tuple[Completion, TokenGaps]]) -> OwnNoise | None:
+    """How far own logprobs of likely tokens lie from the scores of these completions; None where none has both."""
+    found: list[FloatArray] = []
+    any_known = False
+    for one, gaps in sides:
+        if _fits(one):
+            any_known, far = True, own_distance(one, gaps)
+            found += [wide] if len(wide := far[far > NEAR]) else []
+    return OwnNoise(tuple(found)) if any_known else None
 
 
 def own_distance(completion: Completion, reference: TokenGaps) -> FloatArray:
