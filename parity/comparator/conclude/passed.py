@@ -147,7 +147,8 @@ def _ways(stats: Stats) -> Iterator[Message]:
     yield message(
         "conclude.untried_ways",
         "of other ways (a cut-off a little wider than asked, allowed tokens left out, an end missed once, what follows "
-        "a rejected draft, the same random numbers for all requests, tokens lost or said twice) no size is known",
+        "a rejected draft, the same random numbers for all requests, tokens lost or said twice, the logits of another "
+        "step or row, completions of two requests exchanged) no size is known",
     )
 
 
