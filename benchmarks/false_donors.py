@@ -1,19 +1,23 @@
 """How often is a token that is wrong by itself called another request's?
 
-    python benchmarks/false_donors.py flat|peaked COMPLETIONS SEEDS FIRST_SEED
+    python benchmarks/false_donors.py flat|peaked COMPLETIONS SEEDS FIRST_SEED [VIEW ...] [--temperature T]
 
 In a fifth of the rows of a run (tests/worlds) one, two or three tokens are others: random ones, some that the run says
 elsewhere, or the second best ones; the engine goes on after them, or as if nothing had happened. No other request has
-to do with it, so each `row_leak` names somebody falsely.
+to do with it, so each `row_leak` names somebody falsely. VIEW: what is known (`worlds.seen_as`), by default all, and
+five logprobs listed and nothing scored. The rows that are
+found are counted beside the names.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")
@@ -24,9 +28,11 @@ from worlds import BASE, FLAT, PEAKED, Fault, World, speculating
 from worlds.choosing import Lapse
 from worlds.faults import Damage, Damaged, substitute
 from worlds.model import EOS
+from worlds.seen_as import VIEWS
+from worlds.trials import Trial, judge
 from worlds.world import WORDS
 
-from parity.comparator import CompareOptions, compare
+from parity.comparator import CompareOptions
 from parity.records import Kind, TopLogprobs
 
 SHAPES = {"flat": FLAT, "peaked": PEAKED}
@@ -62,24 +68,48 @@ def faults(seed: int, pool: Sequence[int]) -> Iterator[tuple[str, Fault]]:
 
 
 def main() -> int:
-    shape, completions, seeds, first = sys.argv[1], *map(int, sys.argv[2:5])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    for name in ("completions", "seeds", "first_seed"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("views", nargs="*", default=["scored", "lists, unscored"])
+    parser.add_argument("--temperature", type=float, default=0.0)
+    options = parser.parse_args()
+    shape, completions, seeds, first = options.shape, options.completions, options.seeds, options.first_seed
+    views, rules = options.views, {"temperature": options.temperature}
     hit: Counter[str] = Counter()
-    named: Counter[str] = Counter()
+    named: Counter[tuple[str, str]] = Counter()
+    found: Counter[str] = Counter()
     for seed in range(first, first + seeds):
         world = World(seed, SHAPES[shape])
         asked = world.requests(completions)
-        base = world.run(asked, BASE, max_tokens=TOKENS).capture
+        base = world.run(asked, BASE, max_tokens=TOKENS, logprobs=5, **rules).capture
         pool = [token for one in base for token in one.token_ids.tolist()]
         known: dict[bytes, TopLogprobs] = {}
-        for name, fault in faults(seed, pool):
-            made = world.run(asked, speculating(2), fault=fault, fault_seed=seed, max_tokens=TOKENS)
+        for name, greedy in faults(seed, pool):
+            fault = replace(greedy, rules=rules)
+            made = world.run(asked, speculating(2), fault=fault, fault_seed=seed, max_tokens=TOKENS, logprobs=5)
             scores = world.score(base, made.capture, known=known)
-            result = compare(base, made.capture, scores, CompareOptions(detokenize=WORDS))
+            whole = Trial(name, seed, base, made.capture, scores, made.truth, CompareOptions(detokenize=WORDS))
             hit[name] += len(made.truth.rows)
-            named[name] += sum(one.kind is Kind.ROW_LEAK and one.key in made.truth.rows for one in result.findings)
+            for view in views:
+                said = judge(VIEWS[view](whole))
+                found[view] += said.found
+                leaks = [one for one in said.result.findings if one.kind is Kind.ROW_LEAK]
+                named[name, view] += sum(one.key in made.truth.rows for one in leaks)
+                for one in leaks:
+                    print(
+                        f"  {name}, {view}, seed {seed}: {one.key} at {one.position}: {one.evidence.why}",
+                        file=sys.stderr,
+                    )
+    print("| wrong tokens | rows | " + " | ".join(f"named, {view}" for view in views) + " |")
+    print("|---" * (2 + len(views)) + "|")
     for name, rows in hit.items():
-        print(f"{name}: {named[name]} of {rows}")
-    print(f"all: {named.total()} of {hit.total()}")
+        print(f"| {name} | {rows:,} | " + " | ".join(str(named[name, view]) for view in views) + " |")
+    totals = [
+        f"{sum(count for (_, one), count in named.items() if one == view)} (of {found[view]:,} found)" for view in views
+    ]
+    print(f"| all | {hit.total():,} | " + " | ".join(totals) + " |")
     return 0
 
 

@@ -4,12 +4,16 @@ ones, else that whose text the scorer says they are of (`detect/donors.py`)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors, Leak, Query
 from parity.comparator.detect.row_leaks import LONG, TAKEN_OVER, leaked, query_of
+from parity.comparator.reference.gaps import BoolArray
+from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, Kind
 from parity.records.kinds import Stretch
 
@@ -19,11 +23,15 @@ _SAYS = frozenset({Kind.LOGPROB_MISMATCH, Kind.EARLY_STOP, Kind.WRONG_TEMPERATUR
 """Kinds that follow from tokens of another request, whatever these look like."""
 
 
+Rare = Callable[[Completion], BoolArray | None]
+"""Tokens of a completion that a sampler draws once in a hundred places or less, shape (T,); None: not known."""
+
+
 def with_donors(
-    events: Sequence[Drawn], donors: Callable[[], Donors], foreign: Mapping[Key, Event], candidate: Capture
+    events: Sequence[Drawn], donors: Callable[[], Donors], foreign: Mapping[Key, Event], candidate: Capture, rare: Rare
 ) -> list[Drawn]:
     """The events of drawn completions, as row leaks where the tokens are another request's."""
-    found = _searched(events, donors)
+    found = _searched(events, donors, rare)
     copied: dict[Key, dict[int, Leak]] = {}
     for n, leak in found.items():
         copied.setdefault(events[n][0].key, {}).setdefault(leak.start, leak)
@@ -46,13 +54,13 @@ def with_donors(
     return [*result, *((candidate.completions[key], event) for key, event in drawn)]
 
 
-def _searched(events: Sequence[Drawn], donors: Callable[[], Donors]) -> dict[int, Leak]:
+def _searched(events: Sequence[Drawn], donors: Callable[[], Donors], rare: Rare) -> dict[int, Leak]:
     """By the number of the event: what stands elsewhere in the run."""
     asked = [n for n, (_, event) in enumerate(events) if _is_loose(event)]
     if not asked:
         return {}
-    leaks = list(donors().search(_query(*events[n]) for n in asked))
-    named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None)
+    leaks = list(donors().search(_query(*events[n], rare) for n in asked))
+    named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None and not leak.is_weak)
     return {n: leak for n, leak in named if _is_enough(*events[n], leak)}
 
 
@@ -61,10 +69,18 @@ def _is_loose(event: Event) -> bool:
     return event.kind in _SAYS or event.kind.row.stretch is Stretch.UNSUPPORTED
 
 
-def _query(b: Completion, event: Event) -> Query:
-    """Around the event; around the last tokens for an end, which has none of its own."""
+def _query(b: Completion, event: Event, rare: Rare) -> Query:
+    """Around the event; around the last tokens for an end, which has none of its own. Of tokens that are unlikely these
+    alone speak: what is likely after them, whoever says the same goes on with as well."""
     last = max(0, len(b.token_ids) - 1)
-    return query_of(b.key, b.token_ids, replace(event, position=min(event.position, last)), None)
+
+    @cache
+    def weigh() -> FloatArray | None:
+        found = rare(b)
+        return None if found is None else found.astype(np.float64)
+
+    about = replace(event, position=min(event.position, last))
+    return query_of(b.key, b.token_ids, about, None if event.kind in _SAYS else weigh)
 
 
 def _is_enough(b: Completion, event: Event, leak: Leak) -> bool:

@@ -111,6 +111,9 @@ class Query(Struct, frozen=True):
     """The position that the leak has to explain."""
     strict: bool = False
     """Another explanation of the tokens stands already."""
+    rejected: Callable[[], BoolArray] | None = None
+    """Without a reference, where the completion's own lists show that the engine did not choose its tokens, shape (T,);
+    None: they show nothing."""
 
     @property
     def request(self) -> str:
@@ -275,13 +278,29 @@ class Donors:
 
     def _is_weak(self, query: Query, match: _Match, leak: Leak) -> bool:
         weights = None if query.weigh is None else query.weigh()
-        if weights is None:  # of one token, at most, it is known that it is wrong
-            return leak.chance > MAX_CHANCE_OF_FEW
+        in_step = leak.donor_start in (0, match.start)
         # What was wrong before belongs to another event.
-        rejected = int((weights[max(match.start, query.place - FOREIGN_AND_SUPPORTED + 1) : match.end] >= 1).sum())
-        if leak.donor_start in (0, match.start):
+        here = slice(max(match.start, query.place - FOREIGN_AND_SUPPORTED + 1), match.end)
+        if weights is None:  # of one token, at most, it is known that it is wrong
+            if leak.chance > MAX_CHANCE_OF_FEW or query.rejected is None:
+                return leak.chance > MAX_CHANCE_OF_FEW
+            wrong = query.rejected()
+            rejected = int(wrong[here].sum())
+            # After one wrong token an engine goes on as it does for whoever says the same, at whichever place.
+            is_apart = rejected != 1 or match.start <= SEED or leak.sharing == 1
+            if in_step and leak.length >= LONG_IN_STEP and is_apart:
+                return False
+            return rejected < FEWEST_WRONG or self._chance_of(query, match, leak, wrong) > MAX_CHANCE_OF_FEW
+        rejected = int((weights[here] >= 1).sum())
+        if in_step:
             return rejected < (FEWEST_IN_STEP if leak.length >= LONG_IN_STEP else FEWEST_WRONG)
         return rejected < FEWEST_WRONG or (rejected == FEWEST_WRONG and leak.chance > MAX_CHANCE_OF_FEW)
+
+    def _chance_of(self, query: Query, match: _Match, leak: Leak, wrong: BoolArray) -> float:
+        """The leak's chance, where of its tokens these alone speak, shape (T,)."""
+        weighed = structs.replace(query, weigh=lambda: wrong.astype(np.float64))
+        probability, _ = self._chance(weighed, match.start, match.end, leak.donor_request)
+        return self._places(leak.donor_start, match.start) * probability
 
     def _is_wrong_there(self, match: _Match) -> bool:
         """Are these tokens no more the donor's own than the victim's? The same garbage stands in both then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -11,7 +11,16 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import FOREIGN_AND_SUPPORTED, PART_NAMES, SPEAKING, Donors, Leak, Query, as_well
+from parity.comparator.detect.leak import (
+    FOREIGN_AND_SUPPORTED,
+    PART_NAMES,
+    PARTS,
+    SPEAKING,
+    Donors,
+    Leak,
+    Query,
+    as_well,
+)
 from parity.comparator.detect.near_ties import STRONG_CHUNK, contradicts, is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
@@ -41,11 +50,19 @@ _LOOSE = (Stretch.UNSUPPORTED, Stretch.COPY)
 Weigh = Callable[[], FloatArray | None]
 
 
-def query_of(key: Key, tokens: TokenIds, event: Event, weigh: Weigh | None, *, strict: bool = False) -> Query:
+def query_of(
+    key: Key,
+    tokens: TokenIds,
+    event: Event,
+    weigh: Weigh | None,
+    *,
+    strict: bool = False,
+    rejected: Callable[[], BoolArray] | None = None,
+) -> Query:
     """Where to look for another request's tokens around an event."""
     first = max(event.earliest, event.position - 3)
     last = min(len(tokens), event.position + max(12, min(event.length, 64)))
-    return Query(key, tokens, first, last, event.earliest, weigh, event.position, strict)
+    return Query(key, tokens, first, last, event.earliest, weigh, event.position, strict, rejected)
 
 
 def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
@@ -153,6 +170,27 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
 
 
+def _is_wrong_too(leak: Leak, wrong: Mapping[Key, Sequence[Event]]) -> bool:
+    """Is something wrong with these tokens in the donor's completion as well, so that they are not its own either?"""
+    events = wrong.get(leak.donor, ()) if leak.donor is not None and leak.donor_part == PARTS[1] else ()
+    end = leak.donor_start + leak.length
+    return any(one.position < end and leak.donor_start < max(one.end, one.position + 1) for one in events)
+
+
+def _by_own_lists(case: Case, event: Event, tolerance: float) -> Callable[[], BoolArray] | None:
+    """`Query.rejected`."""
+    if case.from_scores or case.b.lists is None:
+        return None
+    gaps, length = case.gaps, len(case.b.token_ids)
+
+    def rejected() -> BoolArray:
+        if gaps is None:
+            return np.zeros(length, dtype=np.bool_)
+        return _without_agreement(event, gaps.unsupported(tolerance)) > 0
+
+    return rejected
+
+
 def _without_agreement(event: Event, rejected: BoolArray) -> FloatArray:
     """`rejected` as weights, but for the tokens after the event in which both streams agree again: upset by what was
     wrong before them, the reference may reject some, and they are the victim's own."""
@@ -242,9 +280,16 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
         return None if rejected is None else _without_agreement(cases[n].events[at], rejected)
 
     queries = (
-        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], cache(partial(weights, n, at)))
+        query_of(
+            cases[n].b.key,
+            cases[n].b.token_ids,
+            cases[n].events[at],
+            cache(partial(weights, n, at)),
+            rejected=_by_own_lists(cases[n], cases[n].events[at], setup.tolerance),
+        )
         for n, at in loose
     )
+    wrong = {case.b.key: case.events for case in cases if case.events}
     changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = changed.get(n, cases[n])
@@ -252,7 +297,9 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
         if leak is None or not _leak_wins(event, leak, unsupported[n]):
             continue
         own = _without_own(event, leak) if case.from_scores else leak
-        named = _possible(event, own) if leak.is_weak else leaked(event, own, case.b.token_ids)
+        named = (
+            _possible(event, own) if leak.is_weak or _is_wrong_too(own, wrong) else leaked(event, own, case.b.token_ids)
+        )
         changed[n] = replace(case, events=(*case.events[:at], named, *case.events[at + 1 :]))
     return replaced(cases, changed)
 

@@ -7,6 +7,7 @@ whole is population/sampled.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from parity.comparator.detect.unlikely import (
     are_many,
     early_ends_seen,
     random_tokens_seen,
+    rare,
     unlikely,
     unlikely_too,
 )
@@ -76,7 +78,7 @@ def judge_sampled(
     events = [(pair.b, event) for pair in asked_alike for event in _events(pair, draws, shown)]
     found += [
         findings.finding(inputs.arms, b.key, event.kind, event.evidence, event.position, event.length)
-        for b, event in with_donors(events, donors, foreign, draws.candidate)
+        for b, event in with_donors(events, donors, foreign, draws.candidate, partial(rare, draws=draws))
     ]
     corrupt = frozenset(finding.key for finding in found)
     unlike = _own_logprobs(draws, corrupt, {*shown.contradicted, *shown.baseline_drawn})

@@ -11,6 +11,7 @@ from parity.comparator.detect.draws import Draws
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.reference import copies, surprisal
+from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.reference.temperature import Cut
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
@@ -34,6 +35,12 @@ def unlikely(b: Completion, draws: Draws) -> list[Event]:
     events += [_copied(copy)] if copy else []
     by = draws.judged_by(b)
     return [one.but(judged_by=by) for one in sorted(events, key=lambda one: one.position)]
+
+
+def rare(b: Completion, draws: Draws) -> BoolArray | None:
+    """Tokens that a sampler draws once in a hundred places or less, shape (T,); None without a distribution."""
+    top = draws.distribution(b)
+    return None if top is None else np.asarray(draws.tail_logs(b, top)[0] < -surprisal.RARE)
 
 
 def unlikely_too(known: Mapping[Key, TopLogprobs], draws: Draws) -> dict[Key, Message]:
