@@ -130,7 +130,9 @@ def _disagree(count: int, *, by_scores: bool) -> Message:
     )
 
 
-def unlike_the_others(sides: Sequence[tuple[Completion, TokenGaps]], noise: OwnNoise | None) -> dict[Key, Message]:
+def unlike_the_others(
+    sides: Sequence[tuple[Completion, TokenGaps]], noise: Callable[[], OwnNoise | None]
+) -> dict[Key, Message]:
     """Of an arm's completions those whose own logprobs are not those of their tokens, and how it shows. `noise`: the
     other arm's; None: by how many are off in most of these."""
     known = [(one, gaps) for one, gaps in sides if _has_own(one)]
@@ -141,7 +143,7 @@ def unlike_the_others(sides: Sequence[tuple[Completion, TokenGaps]], noise: OwnN
         return float(np.quantile(counts, _USUAL))
 
     looked = (
-        (one.key, logprob_mismatch(one, gaps, len(one.token_ids), noise=lambda: noise, usual=usual,
+        (one.key, logprob_mismatch(one, gaps, len(one.token_ids), noise=noise, usual=usual,
                                    alone=ALONE_AMONG_DRAWN, moving=True))
         for one, gaps in known
     )  # fmt: skip

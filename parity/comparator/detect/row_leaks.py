@@ -178,7 +178,7 @@ def _is_wrong_too(leak: Leak, wrong: Mapping[Key, Sequence[Event]]) -> bool:
 
 
 def _by_own_lists(case: Case, event: Event, tolerance: float) -> Callable[[], BoolArray] | None:
-    """`Query.rejected`."""
+    """`Query.rejected`: what the baseline says at the very place is the victim's own."""
     if case.from_scores or case.b.lists is None:
         return None
     gaps, length = case.gaps, len(case.b.token_ids)
@@ -186,7 +186,10 @@ def _by_own_lists(case: Case, event: Event, tolerance: float) -> Callable[[], Bo
     def rejected() -> BoolArray:
         if gaps is None:
             return np.zeros(length, dtype=np.bool_)
-        return _without_agreement(event, gaps.unsupported(tolerance)) > 0
+        found = _without_agreement(event, gaps.unsupported(tolerance)) > 0
+        same = min(length, len(case.a.token_ids))
+        found[:same] &= case.a.token_ids[:same] != case.b.token_ids[:same]
+        return found
 
     return rejected
 

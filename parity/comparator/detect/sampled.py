@@ -7,7 +7,7 @@ whole is population/sampled.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -44,7 +44,7 @@ from parity.comparator.detect.whole_draws import (
 )
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.draw_sums import own_temperature
-from parity.comparator.reference.scores import Reference, noise_of
+from parity.comparator.reference.scores import OwnNoise, Reference, noise_of
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
 from parity.messages import Message, message
@@ -213,8 +213,12 @@ def _own_logprobs(draws: Draws, corrupt: frozenset[Key], known: Set[Key]) -> dic
     What is usual, the candidate's completions say that are not `corrupt`."""
     looked_at = [one for one in draws.baseline if one.key not in known and not draws.reference.shaping(one).unknown]
     scored = draws.reference.all_gaps(draws.baseline.header.arm, looked_at)
-    mine = ((one, draws.scored[one.key][0]) for one in draws.candidate if one.key in draws.scored)
-    noise = noise_of((one, gaps) for one, gaps in mine if one.key not in corrupt)
+
+    @cache
+    def noise() -> OwnNoise | None:  # asked where something is off
+        mine = ((one, draws.scored[one.key][0]) for one in draws.candidate if one.key in draws.scored)
+        return noise_of((one, gaps) for one, gaps in mine if one.key not in corrupt)
+
     return logprobs.unlike_the_others([(one, scored[one.key][0]) for one in looked_at if one.key in scored], noise)
 
 
