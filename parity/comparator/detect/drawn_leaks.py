@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors, Leak, Query
-from parity.comparator.detect.row_leaks import LONG, TAKEN_OVER, leaked, query_of
+from parity.comparator.detect.row_leaks import LONG, TAKEN_OVER, is_wrong_too, leaked, query_of
 from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, Kind
@@ -61,7 +61,11 @@ def _searched(events: Sequence[Drawn], donors: Callable[[], Donors], rare: Rare)
         return {}
     leaks = list(donors().search(_query(*events[n], rare) for n in asked))
     named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None and not leak.is_weak)
-    return {n: leak for n, leak in named if _is_enough(*events[n], leak)}
+    wrong: dict[Key, list[Event]] = {}
+    for b, event in events:
+        if event.kind not in _SAYS:
+            wrong.setdefault(b.key, []).append(event)
+    return {n: leak for n, leak in named if _is_enough(*events[n], leak) and not is_wrong_too(leak, wrong)}
 
 
 def _is_loose(event: Event) -> bool:

@@ -290,7 +290,8 @@ class Donors:
             is_apart = rejected != 1 or match.start <= SEED or leak.sharing == 1
             if in_step and leak.length >= LONG_IN_STEP and is_apart:
                 return False
-            return rejected < FEWEST_WRONG or self._chance_of(query, match, leak, wrong) > MAX_CHANCE_OF_FEW
+            # One wrong token may upset the two after it.
+            return rejected <= FEWEST_WRONG or self._chance_of(query, match, leak, wrong) > MAX_CHANCE_OF_FEW
         rejected = int((weights[here] >= 1).sum())
         if in_step:
             return rejected < (FEWEST_IN_STEP if leak.length >= LONG_IN_STEP else FEWEST_WRONG)

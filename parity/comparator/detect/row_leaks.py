@@ -170,7 +170,7 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
 
 
-def _is_wrong_too(leak: Leak, wrong: Mapping[Key, Sequence[Event]]) -> bool:
+def is_wrong_too(leak: Leak, wrong: Mapping[Key, Sequence[Event]]) -> bool:
     """Is something wrong with these tokens in the donor's completion as well, so that they are not its own either?"""
     events = wrong.get(leak.donor, ()) if leak.donor is not None and leak.donor_part == PARTS[1] else ()
     end = leak.donor_start + leak.length
@@ -301,7 +301,7 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
             continue
         own = _without_own(event, leak) if case.from_scores else leak
         named = (
-            _possible(event, own) if leak.is_weak or _is_wrong_too(own, wrong) else leaked(event, own, case.b.token_ids)
+            _possible(event, own) if leak.is_weak or is_wrong_too(own, wrong) else leaked(event, own, case.b.token_ids)
         )
         changed[n] = replace(case, events=(*case.events[:at], named, *case.events[at + 1 :]))
     return replaced(cases, changed)

@@ -47,10 +47,11 @@ def test_what_an_engine_goes_on_with_after_a_wrong_token_is_its_own() -> None:
     assert any(getattr(one.evidence, "ambiguous", None) for one in said.result.corrupt), "whose they could be is said"
 
 
-def test_two_completions_with_the_same_wrong_tokens_name_nobody() -> None:
+@pytest.mark.parametrize(("seed", "start", "temperature"), [(4100000, 31, 0.0), (4150010, 3, 1.0)])
+def test_two_completions_with_the_same_wrong_tokens_name_nobody(seed: int, start: int, temperature: float) -> None:
     """Each says what the other does, and it is wrong in both."""
-    said = judged(second_best(31, 2), SCORED, 4100000, 256)
-    assert said.found > 40
+    said = judged(second_best(start, 2), SCORED, seed, 256, temperature)
+    assert said.found > 5
     assert named(said) == []
 
 
