@@ -144,7 +144,7 @@ def unlike_the_others(
 
     looked = (
         (one.key, logprob_mismatch(one, gaps, len(one.token_ids), noise=noise, usual=usual,
-                                   alone=ALONE_AMONG_DRAWN, moving=True))
+                                   alone=ALONE_AMONG_DRAWN))
         for one, gaps in known
     )  # fmt: skip
     return {key: found.evidence.why for key, found in looked if found is not None}
