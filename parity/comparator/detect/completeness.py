@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
+from parity.comparator.detect.bigrams import pairs_of
 from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
@@ -17,7 +18,7 @@ from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.types import Remarks, reason
 from parity.messages import message
-from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, rounds_and_samples
+from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, TokenIds, rounds_and_samples
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 from parity.records.many_findings import Placed
 from parity.records.next_steps import NextStep, Step
@@ -115,7 +116,7 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
                 if by_chance is None:
                     by_chance = _copies_by_chance(theirs, groups)
                     alike = _most_alike(theirs, groups)
-                if by_chance >= alpha and not _stands_out(length, pairs, *alike):
+                if by_chance >= alpha and not _stands_out(_new_in(first.token_ids), pairs, *alike):
                     continue
             for other in others:
                 why = message(
@@ -153,23 +154,29 @@ def _stands_out(length: int, pairs: float, count: int, longest: int) -> bool:
 
     `longest` tokens in common, at most, in `count` other pairs: by the rule of three fewer than 3 in `count` agree for
     longer, and if agreeing does not get likelier as a text goes on, a pair does so for `length` tokens with that rate
-    to the power of the stretches of `longest + 1` in them. Compared with COPIES_BY_CHANCE over all `pairs`.
+    to the power of the stretches of `longest + 1` in them. Compared with COPIES_BY_CHANCE over all `pairs`. It does get
+    likelier where a text repeats itself, so both lengths are of what is new (`_new_in`).
     """
     rate = min(1.0, 3 / count) if count else 1.0
     return pairs * rate ** (length // (longest + 1)) < COPIES_BY_CHANCE
 
 
+def _new_in(tokens: TokenIds) -> int:
+    """Tokens that do not stand after the same token before: two samples that are in one loop stay in it."""
+    return min(1, len(tokens)) + len(np.unique(pairs_of(tokens)))
+
+
 def _most_alike(
     baseline: Mapping[tuple[str, int], list[Completion]], candidate: Mapping[tuple[str, int], list[Completion]]
 ) -> tuple[int, int]:
-    """(pairs of unequal samples of one request, of either arm; tokens that the most alike of them begin with)."""
+    """(pairs of unequal samples of one request, of either arm; new tokens that the most alike of them begin with)."""
     count, longest = 0, 0
     for name, mine in candidate.items():
         texts = [one.token_ids for one in (*mine, *baseline.get(name, []))][:16]
         for index, one in enumerate(texts):
             for other in texts[:index]:
                 if not np.array_equal(one, other):
-                    count, longest = count + 1, max(longest, common_prefix(one, other))
+                    count, longest = count + 1, max(longest, _new_in(one[: common_prefix(one, other)]))
     return count, longest
 
 

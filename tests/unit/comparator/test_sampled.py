@@ -242,6 +242,16 @@ def test_a_sample_given_twice_is_found(with_scores: bool) -> None:
     assert [(one.key, one.kind) for one in result.corrupt] == [(copy.key, Kind.DUPLICATE_COMPLETION)]
 
 
+def test_samples_that_fall_into_one_loop_may_be_equal() -> None:
+    """Ten tokens, and from there on the same eight again and again: each repetition is no more to agree in."""
+    base, other, _ = pair()
+    looped = other.completions[Key("p3", 0, 1)].token_ids.copy()
+    looped[10:] = np.resize(looped[2:10], len(looped) - 10)
+    both = {Key("p3", 0, one): replace(other.completions[Key("p3", 0, one)], token_ids=looped) for one in (1, 2)}
+    result = compare(base, replace(other, completions={**other.completions, **both}))
+    assert not result.corrupt
+
+
 def test_short_answers_may_be_equal() -> None:
     """Every request has the answer 'yes': samples and arms agree by right."""
     run = [completion([5, 0], f"p{n}", sample=sample, finish="stop") for n in range(12) for sample in range(SAMPLES)]
