@@ -51,6 +51,10 @@ def _candidate_alone(trial: Trial) -> Trial:
     return replace(seen, scores={key: top for key, top in seen.scores.items() if key.arm == trial.candidate.header.arm})
 
 
+def _candidate_alone_unsaid(trial: Trial) -> Trial:
+    return _no_own(_candidate_alone(trial))
+
+
 def _unscored(trial: Trial) -> Trial:
     return replace(trial, scores={})
 
@@ -95,6 +99,7 @@ VIEWS: Mapping[str, Callable[[Trial], Trial]] = {
     "differing scored": _differing,
     "differing, no own": _differing_unsaid,
     "candidate scored": _candidate_alone,
+    "candidate, no own": _candidate_alone_unsaid,
     "lists, unscored": _unscored,
     "nothing": _nothing,
     "servers, lists": _server,

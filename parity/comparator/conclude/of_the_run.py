@@ -93,6 +93,17 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(moved),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
+    if by_few := gaps.get(Doubted.BY_FEW):
+        said = message(
+            "conclude.by_few",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), no "
+            "more than chance makes of an arm like the baseline, by the few of the baseline's tokens that are scored: "
+            "experts at near-ties of their router do that, and a fault; scores of all completions of both arms would "
+            "say more",
+            completions=words.completions(len(by_few)),
+            gap=max(by_few),
+        )
+        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     if unsaid := gaps.get(Doubted.UNSAID):
         said = message(
             "conclude.unsaid",

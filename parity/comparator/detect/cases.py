@@ -52,6 +52,8 @@ class Setup(Struct, frozen=True):
     isolated: Isolated | None
     """Single tokens that the scores reject in the baseline's own completions; None where these are not scored, or only
     those that differ, and no such token is in them."""
+    farthest_own: Callable[[], float]
+    """Nats by which the baseline's own logprobs of likely tokens lie from scores at most; 0 where unknown."""
     knows_own_noise: bool
     """All of the baseline's completions, if any, are scored: their own logprobs show how far these lie from scores."""
     lists_show_choices: bool
@@ -94,6 +96,9 @@ class Doubted(Enum):
     UNSAID = "unsaid"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, of which nobody recorded the
     engine's own logprob."""
+    BY_FEW = "by_few"
+    """Single tokens, no more and no farther than chance makes of an arm like the baseline, where only tokens of
+    completions that differ are scored."""
     CONTRADICTED = "contradicted"
     """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
     other's, and elsewhere their lists show logits that move as a router moves them."""

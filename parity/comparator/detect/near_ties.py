@@ -18,13 +18,16 @@ from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Set
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import (
+    ALIKE,
     BESIDE_NONE,
+    FEW,
     MOST_UNSAID,
     NONE,
     Isolated,
     are_apart,
     are_single,
     explains,
+    moved,
     moved_as_far,
 )
 from parity.comparator.reference.moves import others_moved
@@ -190,7 +193,7 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
         alike = {n: one for n, one in alike.items() if n not in unsaid}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
     counted = _contexts(cases, (n for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID))
-    if not explains(isolated.completions, [max(alike[n].times for n in same) for same in counted]):
+    if not explains(isolated, [max(alike[n].times for n in same) for same in counted]):
         return looked
     return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
 
@@ -209,6 +212,11 @@ LITTLE = message(
     "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
 )
 _WHY: Mapping[Doubted, Message] = {
+    Doubted.BY_FEW: message(
+        "near_tie.by_few",
+        "single tokens beyond the tolerance, no more than chance makes of an arm like the baseline, by the few of the "
+        "baseline's tokens that are scored",
+    ),
     Doubted.AS_BASELINE: message(
         "near_tie.as_baseline",
         "single tokens beyond the tolerance, no more than chance makes beside those of the baseline's own",
@@ -272,14 +280,32 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
     found, length = _singles(case, setup), len(case.b.token_ids)
     if found is None:
         return None
-    times = moved_as_far(found.gaps, found.residuals, setup.reference.farthest_own)
+    times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
     unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(case, setup)
+    if isolated.of_few:
+        few = len(found.places) <= FEW and (unsaid or _is_chance(found, case, setup))
+        if few or isolated.covers(found.places, found.gaps, length):
+            below = isolated.times_unsaid(found.gaps)
+            return _Like(below if times is None else min(below, times), Doubted.BY_FEW)
+        return None if times is None else _Like(times, Doubted.MOVED)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return _Like(times, Doubted.MOVED)
         return _Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID) if unsaid else None
     below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
     return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
+
+
+def _is_chance(found: _Beyond, case: Case, setup: Setup) -> bool:
+    """Where few of the baseline's tokens are scored: may a model like it have such tokens, though none of these shows?
+
+    One that its own engine holds for as unlikely as the score does was not its best there; and tokens that are said
+    again, or lost, speak against it, but where such a token lies little below the best."""
+    length, knew = len(case.b.token_ids), bool((found.residuals <= OWN_BELIEF).any())
+    little = float(found.gaps.max()) <= ALIKE and not knew
+    if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
+        return False
+    return little or (moved(found.gaps, found.residuals) and _is_loose(case, setup))
 
 
 def _is_silent(case: Case, setup: Setup) -> bool:

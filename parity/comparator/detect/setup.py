@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect import stops, trust
@@ -16,10 +17,11 @@ from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.moves import Moves, moves
+from parity.comparator.reference.one_sided import one_sided
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
-from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import CompareOptions
 
 
@@ -39,9 +41,19 @@ def setup_of(
     known = inputs.baseline.completions
     own = changed(gaps_alone(references.own.scored), lambda _, gaps: gaps, known.__contains__)
     floor = references.own.floor
-    alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt))
+    aside = None
+    if floor is None and reference.can_reject:
+        parted = at_rows(pairs.candidate, np.flatnonzero(~pairs.identical & pairs.same_prompt))
+        theirs = gaps_alone(reference.all_gaps(inputs.arms[1], parted))
+        aside = one_sided(pairs, theirs, references.rivals, tolerance)
+    of_few = references.floor is not floor
+    alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt), of_few=of_few)
+    alike = alike if aside is None else aside.isolated
     usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     plain = not reference.penalises
+
+    def farthest_own() -> float:
+        return reference.farthest_own() if aside is None else aside.farthest_own
 
     @cache
     def moved() -> Moves:
@@ -58,8 +70,9 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
         doubt=doubt,
-        isolated=alike if references.floor is floor or (alike is not None and alike.has_any) else None,
-        knows_own_noise=references.floor is floor,
+        isolated=alike,
+        farthest_own=farthest_own,
+        knows_own_noise=not of_few,
         lists_show_choices=show_choices,
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),

@@ -70,6 +70,10 @@ class Isolated(Struct, frozen=True):
 
     completions: int
     farthest: float
+    exposure: float = 1.0
+    """For each such token of the baseline so many of an arm that is alike, where less of the baseline's is scored."""
+    of_few: bool = False
+    """Only tokens of completions that differ are scored: that none of the baseline's is one says little."""
 
     def covers(self, places: Ints, gaps: FloatArray, length: int) -> bool:
         """Are these gaps, at these places beyond the tolerance in a completion of `length` tokens, like the
@@ -90,15 +94,15 @@ class Isolated(Struct, frozen=True):
 NONE = Isolated(0, 0.0)
 
 
-def explains(baseline: int, times: Sequence[float]) -> bool:
+def explains(baseline: Isolated, times: Sequence[float]) -> bool:
     """Are these completions of another arm no more than chance makes of one that is like the baseline?
 
-    baseline: how many completions it has with such tokens; times: of each of the other arm's, how far its farthest
-    lies, over the baseline's farthest.
+    times: of each of the other arm's, how far its farthest lies, over the baseline's farthest.
     """
     beyond = sorted((one for one in times if one > 1), reverse=True)
-    chances = [float(1.0 / (1.0 + one**TAIL)) ** count for count, one in enumerate(beyond, 1)]
-    as_many = binomial_tail(len(times), len(times) + baseline)
+    more = baseline.exposure
+    chances = [float(more / (more + one**TAIL)) ** count for count, one in enumerate(beyond, 1)]
+    as_many = binomial_tail(len(times), len(times) + baseline.completions, more / (1.0 + more))
     return min(as_many, *chances, 1.0) >= ALPHA
 
 
@@ -110,22 +114,32 @@ def moved_as_far(gaps: FloatArray, residuals: FloatArray, farthest: Callable[[],
     gaps: of the tokens, which are single ones; residuals: nats by which their own logprobs lie above the scores, NaN
     where unknown.
     """
-    if not bool((residuals > MOVED_SHARE * gaps).all()):
+    if not moved(gaps, residuals):
         return None
     most = farthest()
     times = float(residuals.max()) / most if most > DOUBT * DEFAULT_TOLERANCE else math.inf
     return times if times <= FARTHER else None
 
 
+def moved(gaps: FloatArray, residuals: FloatArray) -> bool:
+    """Do the engine's own logprobs say of all these tokens that its logits moved?"""
+    return bool((residuals > MOVED_SHARE * gaps).all())
+
+
 def isolated(
-    baseline: Mapping[Key, TokenGaps], floor: Floor | None, tolerance: float, differing: Collection[Key]
+    baseline: Mapping[Key, TokenGaps],
+    floor: Floor | None,
+    tolerance: float,
+    differing: Collection[Key],
+    *,
+    of_few: bool = False,
 ) -> Isolated | None:
     """Of the baseline's own greedy completions, by their scores; None where these are not known. Tokens that are left
     in doubt anyway are none. `differing`: completions that are others in the candidate."""
     if floor is None:
         return None
     if not (floor.rejected or floor.largest > DOUBT * tolerance):
-        return NONE
+        return Isolated(0, 0.0, of_few=of_few)
     differ, farthest = set[tuple[str, bytes, bytes]](), 0.0
     for key, one in baseline.items():
         places = np.flatnonzero(one.gap > tolerance)
@@ -133,7 +147,9 @@ def isolated(
             if key in differing:  # said again in another round it is one
                 differ.add((key.request, places.tobytes(), gaps.tobytes()))
             farthest = max(farthest, float(gaps.max()))
-    return Isolated(len(differ), farthest) if farthest > DOUBT * tolerance else NONE
+    if farthest <= DOUBT * tolerance:
+        return Isolated(0, 0.0, of_few=of_few)
+    return Isolated(len(differ), farthest, of_few=of_few)
 
 
 def are_single(places: Ints, gaps: FloatArray, length: int, most: float = MOST) -> bool:

@@ -48,7 +48,7 @@ def test_they_are_like_the_baselines_up_to_a_multiple_of_its_farthest() -> None:
     ],
 )
 def test_no_more_and_no_farther_than_chance_makes_likely(gaps: list[float], explained: bool) -> None:
-    assert explains(12, [gap / 1.2 for gap in gaps]) is explained
+    assert explains(Isolated(12, 1.2), [gap / 1.2 for gap in gaps]) is explained
 
 
 def test_logits_that_moved_count_by_how_far_those_of_the_baseline_do() -> None:

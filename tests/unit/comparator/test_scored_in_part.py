@@ -65,8 +65,7 @@ def test_arms_that_are_alike_are_not_accused_of_what_the_scores_reject_in_both(s
     """Experts far apart. In one of them gaps of completions that differ seem far larger than the baseline's: those that
     are equal, and have none, are missing."""
     trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(CLEAN, 4)
-    for view in ("differing scored", "differing, no own"):
+    for view in ("differing scored", "differing, no own", "candidate scored"):
         result = judge(VIEWS[view](trial)).result
         assert not result.corrupt, view
         assert result.verdict is Verdict.INCONCLUSIVE
-    assert judge(VIEWS["candidate scored"](trial)).result.corrupt  # where the baseline's are not scored nothing says it

@@ -1,0 +1,64 @@
+"""Where the candidate's completions alone are scored: what do their scores say of the baseline's own tokens?
+
+Up to where a pair parts both arms said the same after the same text, so that the score of the one is that of the other;
+and where they part, its list says how far below the best the token lies that the baseline chose. Of arms that are alike
+neither is rejected there more often than the other, whatever it is that moves their logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.isolated import Isolated, are_single
+from parity.comparator.reference.residuals import chosen_logprobs
+from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.scores import LIKELY
+from parity.comparator.reference.tolerance import DOUBT
+from parity.comparator.streams.pairing import Pairs
+from parity.records import Key
+
+
+class OneSided(Struct, frozen=True):
+    """What the baseline's tokens show of themselves in the candidate's scores."""
+
+    isolated: Isolated
+    farthest_own: float
+    """Nats by which the baseline's own logprobs of likely tokens lie from these scores at most; 0 where unknown."""
+
+
+def one_sided(
+    pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Mapping[Key, Rival], tolerance: float
+) -> OneSided | None:
+    """gaps: of the candidate's completions that differ. None where no score says anything of the baseline."""
+    said, farthest, own = set[tuple[str, bytes, float]](), 0.0, 0.0
+    judged = after = 0
+    for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist():
+        key, parts_at = pairs.keys[row], int(pairs.parts_at[row])
+        found = gaps.get(key)
+        if found is None:
+            continue
+        a = pairs.baseline[row]
+        judged, after = judged + parts_at, after + len(found.gap) - parts_at
+        rival = rivals.get(key)
+        both = np.append(found.gap[:parts_at], rival.gap if rival is not None else np.nan)
+        places = np.flatnonzero(both > tolerance)
+        if len(places) and are_single(places, both[places], len(a.token_ids)):
+            said.add((key.request, a.token_ids[: places[-1] + 1].tobytes(), float(both[places].max())))
+            farthest = max(farthest, float(both[places].max()))
+        if a.logprobs is not None and parts_at:
+            apart = np.abs(chosen_logprobs([a])[:parts_at] - found.chosen[:parts_at])
+            likely = found.chosen[:parts_at] >= LIKELY
+            own = max(own, float(np.nan_to_num(apart[likely], nan=0.0).max(initial=0.0)))
+    if not judged + after:
+        return None
+    every = np.where(pairs.parts_at < 0, pairs.candidate_tokens.sizes, pairs.parts_at)
+    common = int(every[pairs.same_prompt].sum())
+    # A token of the candidate is rejected where its own logits moved, or the score's. Of the baseline the first shows
+    # in all that both say, the second in what of that is scored.
+    exposure = max(1.0 + after / max(1, common), after / max(1, judged))
+    beyond = farthest if farthest > DOUBT * tolerance else 0.0  # less is left in doubt anyway
+    return OneSided(Isolated(len(said), beyond, exposure, of_few=True), own)

@@ -1,0 +1,64 @@
+"""Only differing completions are scored, those of the candidate alone or of both arms: where a router moves logits
+nobody is accused of it, whichever arm it hits; damaged rows are found, and nothing passes for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from worlds import FLAT, ROUGH, Fault, catalogue
+from worlds.seen_as import VIEWS
+from worlds.trials import Faulty, judge
+
+from parity.comparator.reference.isolated import Isolated, explains
+from parity.records import Verdict
+from parity.records.next_steps import Step
+
+ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
+CLEAN = Fault("clean", "", "hunted", ())
+NAMES = ("candidate scored", "candidate, no own")
+
+
+def test_an_arm_of_which_more_is_scored_may_have_more_of_them() -> None:
+    times = [0.5] * 14
+    assert explains(Isolated(4, 0.9, 2.0), times)
+    assert not explains(Isolated(1, 0.9, 1.0), times)
+    far = [1.9] * 3
+    assert explains(Isolated(4, 1.0, 2.0), far)
+    assert not explains(Isolated(4, 1.0, 1.0), [*far, 1.9])
+
+
+@pytest.mark.parametrize("seed", [2700061, 2700068, 2700073, 2700077, 2700082])
+def test_healthy_arms_whose_experts_lie_far_apart_are_not_accused(seed: int) -> None:
+    """Also where none of the baseline's tokens is rejected, or seven of the candidate's beside two."""
+    nobody_is_accused(seed, *NAMES)
+
+
+@pytest.mark.parametrize("seed", [3400006, 3400012, 3400029])
+def test_nor_are_they_where_those_of_both_are_scored(seed: int) -> None:
+    nobody_is_accused(seed, "differing, no own")
+
+
+def nobody_is_accused(seed: int, *views: str) -> None:
+    trial = Faulty(seed, ROUGH, first=16, logprobs=5).trial(CLEAN, 4)
+    for view in views:
+        result = judge(VIEWS[view](trial)).result
+        assert not result.corrupt, view
+        assert result.verdict is Verdict.INCONCLUSIVE
+        steps = [one.step for one in result.next_steps if one.settles == "conclude.by_few"]
+        assert steps[0] is Step.SCORE
+
+
+@pytest.mark.parametrize("shape", [FLAT, ROUGH], ids=["flat", "rough"])
+@pytest.mark.parametrize("name", ["rows: token replaced, 1 token", "rows: span of another row, 16 tokens"])
+def test_damaged_rows_are_found(shape: object, name: str) -> None:
+    judged = judge(VIEWS[NAMES[1]](Faulty(5, shape, first=16).trial(replace(ALL[name], share=0.06), 4)))  # type: ignore[arg-type]
+    assert judged.result.verdict is Verdict.DIVERGED
+    assert judged.found >= 7 / 8 * judged.hit > 3
+    assert not judged.accused
+
+
+def test_numbers_that_are_wrong_everywhere_do_not_pass_for_a_router() -> None:
+    trial = Faulty(502, FLAT, first=16, logprobs=5).trial(ALL["numerics: weights quantised, fp8"], 4)
+    assert judge(VIEWS["candidate scored"](trial)).result.verdict is Verdict.DIVERGED
+    assert judge(VIEWS["candidate, no own"](trial)).result.verdict is Verdict.INCONCLUSIVE
