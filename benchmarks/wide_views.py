@@ -1,7 +1,8 @@
 """The part `views` of benchmarks/wide.py: is a healthy arm accused where less is known of it?
 
-Each setting of `worlds.trials.SETTINGS`, with five logprobs listed and all scored, one arm against the baseline, judged
-in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--log`: a line for each setting and seed.
+Each setting of `worlds.trials.SETTINGS` and each of `MORE`, with five logprobs listed and all scored, one arm against
+the baseline, judged in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--log`: a line for each
+setting and seed.
 """
 
 from __future__ import annotations
@@ -14,14 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from wide_hunt import say
-from worlds import speculating
+from worlds import FLAT, PEAKED, ROUGH, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import SETTINGS, Setting, Trial, clean, judge
+from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Setting, Trial, clean, judge
 
 MOST = 96
 """Completions of a run, and tokens of one: many small runs find more than few large ones."""
 
 ARM = speculating(2)
+
+MORE = (
+    Setting("experts far apart, penalties", ROUGH, sampling={"max_tokens": 96}, own=PENALTIES),
+    Setting("experts far apart, rules", ROUGH, sampling={"max_tokens": 96}, own=RULES),
+    Setting("experts far apart, three rounds", ROUGH, 32, {"max_tokens": 96}, rounds=3),
+    Setting("experts far apart, sampled, 1", ROUGH, 96, {"max_tokens": 96, "temperature": 1.0}),
+    Setting("experts far apart, sampled, 0.7, two samples", ROUGH, 48, {"max_tokens": 96, "temperature": 0.7, "n": 2}),
+    Setting("experts far apart, cut off", ROUGH, 96, {"max_tokens": 96, "temperature": 1.0}, CUTS),
+    Setting("experts far apart, each its own temperature", ROUGH, 96, {"max_tokens": 96, "temperature": 0.5}, DRAWS),
+    Setting("sampled, 1, peaked", PEAKED, 96, {"max_tokens": 96, "temperature": 1.0}),
+    Setting("sampled, 0.3", FLAT, 96, {"max_tokens": 96, "temperature": 0.3}),
+    Setting("each its own temperature, flat", FLAT, 96, {"max_tokens": 96, "temperature": 0.5}, DRAWS),
+    Setting("drawn, three rounds", FLAT, 32, {"max_tokens": 96, "temperature": 0.7}, rounds=3),
+)
+"""Clean settings besides: where logits move by nats, and more that is drawn, mixtures of temperatures among it."""
 
 
 def views(seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None) -> list[dict[str, Any]]:
@@ -29,7 +45,7 @@ def views(seeds: Sequence[int], only: str, names: Sequence[str], log: Path | Non
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
     done = {(row["setting"], row["seed"]) for row in rows}
     for seed in seeds:
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, *MORE):
             if only not in setting.name or (setting.name, seed) in done:
                 continue
             row: dict[str, Any] = {"setting": setting.name, "seed": seed, "verdicts": {}, "accused": {}}

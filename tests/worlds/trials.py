@@ -42,7 +42,7 @@ class Setting:
     first_exact: bool = False
 
 
-_PENALTIES: tuple[Mapping[str, Any], ...] = (
+PENALTIES: tuple[Mapping[str, Any], ...] = (
     {"repetition_penalty": 1.1},
     {"repetition_penalty": 1.3},
     {"presence_penalty": 0.5},
@@ -51,10 +51,10 @@ _PENALTIES: tuple[Mapping[str, Any], ...] = (
     {},
 )
 _PENALISED: tuple[Mapping[str, Any], ...] = (
-    *_PENALTIES,
+    *PENALTIES,
     {"repetition_penalty": 1.15, "presence_penalty": 0.7, "logit_bias": {"7": 4.0, "9": 2.0, "12": -100.0}},
 )
-_RULES: tuple[Mapping[str, Any], ...] = (
+RULES: tuple[Mapping[str, Any], ...] = (
     {"min_tokens": 48},
     {"bad_ids": [[3], [4], [5, 6], [11]]},
     {"allowed_token_ids": list(range(200))},
@@ -71,8 +71,8 @@ _RAISED: tuple[Mapping[str, Any], ...] = (
     {"repetition_penalty": 1.2},
     {},
 )
-_CUTS: tuple[Mapping[str, Any], ...] = ({"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05}, {"temperature": 0.7})
-_DRAWS: tuple[Mapping[str, Any], ...] = (
+CUTS: tuple[Mapping[str, Any], ...] = ({"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05}, {"temperature": 0.7})
+DRAWS: tuple[Mapping[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.3},
     {"temperature": 0.8, "top_p": 0.9},
@@ -88,32 +88,30 @@ SETTINGS = (
     Setting("greedy, flat, differing scored", FLAT, 160, {"max_tokens": 256}, scored="differing"),
     Setting("greedy, lists and no scores", PEAKED, 128, {"max_tokens": 256}, scored="none", logprobs=5),
     Setting("greedy, flat, no own logprobs", FLAT, 128, {"max_tokens": 128}, scored="differing", logprobs=None),
-    Setting("penalties", FLAT, 160, {"max_tokens": 256}, _PENALTIES),
-    Setting("penalties, peaked", PEAKED, 128, {"max_tokens": 512, "ignore_eos": True}, _PENALTIES),
+    Setting("penalties", FLAT, 160, {"max_tokens": 256}, PENALTIES),
+    Setting("penalties, peaked", PEAKED, 128, {"max_tokens": 512, "ignore_eos": True}, PENALTIES),
     Setting("one penalty", FLAT, 160, {"max_tokens": 256, "repetition_penalty": 1.2}),
-    Setting("rules", PEAKED, 160, {"max_tokens": 256}, _RULES),
-    Setting("rules, flat", FLAT, 160, {"max_tokens": 128}, _RULES),
-    Setting("rules, lists of five", FLAT, 128, {"max_tokens": 96}, _RULES, logprobs=5),
-    Setting("penalties, lists of five", FLAT, 128, {"max_tokens": 128}, _PENALTIES, logprobs=5),
+    Setting("rules", PEAKED, 160, {"max_tokens": 256}, RULES),
+    Setting("rules, flat", FLAT, 160, {"max_tokens": 128}, RULES),
+    Setting("rules, lists of five", FLAT, 128, {"max_tokens": 96}, RULES, logprobs=5),
+    Setting("penalties, lists of five", FLAT, 128, {"max_tokens": 128}, PENALTIES, logprobs=5),
     Setting("three rounds", FLAT, 64, {"max_tokens": 192}, rounds=3),
     Setting("sampled, 0.7", PEAKED, 80, {"max_tokens": 192, "temperature": 0.7, "n": 2}),
     Setting(
         "sampled, 1, top-p and top-k", FLAT, 160, {"max_tokens": 192, "temperature": 1.0, "top_p": 0.9, "top_k": 50}
     ),
     Setting("sampled, 1", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}),
-    Setting("each its own temperature", PEAKED, 160, {"max_tokens": 256, "temperature": 0.5}, _DRAWS),
-    Setting("drawn, penalties", FLAT, 128, {"max_tokens": 128, "temperature": 0.8}, _PENALTIES),
+    Setting("each its own temperature", PEAKED, 160, {"max_tokens": 256, "temperature": 0.5}, DRAWS),
+    Setting("drawn, penalties", FLAT, 128, {"max_tokens": 128, "temperature": 0.8}, PENALTIES),
     Setting("drawn, one noise", FLAT, 96, {"max_tokens": 96, "temperature": 0.8, "one_noise": True}),
     Setting(
         "drawn, one noise, two samples", PEAKED, 48, {"max_tokens": 96, "temperature": 1.0, "n": 2, "one_noise": True}
     ),
-    Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
+    Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, RULES),
     Setting("penalties, lists and no scores", FLAT, 128, {"max_tokens": 128}, _PENALISED, scored="none", logprobs=5),
     Setting("one token throughout", FLAT, 64, {"max_tokens": 96, "logit_bias": {"7": 100.0}}),
     Setting("penalties below one, no own logprobs", FLAT, 160, {"max_tokens": 128}, _RAISED, logprobs=None),
-    Setting(
-        "drawn, cut off, no own logprobs", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}, _CUTS, logprobs=None
-    ),
+    Setting("drawn, cut off, no own logprobs", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}, CUTS, logprobs=None),
     Setting("four tokens, lists and no scores", FLAT, 1024, {"max_tokens": 4}, scored="none", logprobs=5),
     Setting("three tokens, the first as scored", FLAT, 1024, {"max_tokens": 3}, first_exact=True),
     Setting("greedy, flat, the first as scored", FLAT, 512, {"max_tokens": 48}, first_exact=True),
