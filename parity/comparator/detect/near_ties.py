@@ -155,7 +155,8 @@ def contradicts(case: Case, setup: Setup) -> bool:
     A token that was changed after it was chosen has the logprob of the one that was, but for rounding, and those of the
     others are as they were.
     """
-    own, other, at, lists = own_gaps(case.b), own_gaps(case.a), case.parts_at, case.b.lists
+    penalised, at, lists = setup.reference.shaping(case.b).penalised(case.b), case.parts_at, case.b.lists
+    own, other = own_gaps(case.b, penalised), own_gaps(case.a, penalised)
     if case.from_scores or not case.events or at < 0 or setup.doubt.is_none:
         return False
     if own is None or other is None or lists is None or at >= min(len(own.gap), len(other.gap)):
@@ -166,7 +167,7 @@ def contradicts(case: Case, setup: Setup) -> bool:
     if max(own.gap[at], other.gap[at]) > setup.tolerance:
         return False
     theirs = lists.values[at][lists.ids[at] == case.a.token_ids[at]]
-    stands_apart = bool((theirs < max(own.chosen[at], other.chosen[at]) - OWN_BELIEF).all())
+    stands_apart = penalised is None and bool((theirs < max(own.chosen[at], other.chosen[at]) - OWN_BELIEF).all())
     return stands_apart or others_moved(case.a, case.b, at)
 
 

@@ -57,7 +57,7 @@ def setup_of(
 
     @cache
     def moved() -> Moves:
-        return Moves() if reference.can_reject or not plain else moves(pairs)
+        return Moves() if reference.can_reject else moves(pairs)
 
     show_choices = trust.lists_show_choices(inputs.baseline, inputs.candidate, reference, tolerance, plain=plain)
     return Setup(

@@ -456,11 +456,11 @@ def own_distance(completion: Completion, reference: TokenGaps) -> FloatArray:
     return np.where(np.isfinite(far), far, 0.0)
 
 
-def own_gaps(completion: Completion) -> TokenGaps | None:
+def own_gaps(completion: Completion, penalised: Penalised | None = None) -> TokenGaps | None:
     """The completion's own decode-time logprobs as gaps, where there is one per token."""
     if completion.logprobs is None or not _fits(completion):
         return None
-    return token_gaps(completion.logprobs, completion.token_ids)
+    return token_gaps(completion.logprobs, completion.token_ids, penalised)
 
 
 def own_rejections(

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from worlds import FLAT, LASTING, ROUGH, Fault, catalogue
+from worlds import FLAT, LASTING, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import Faulty, Trial, judge
+from worlds.trials import PENALTIES, RULES, Faulty, Setting, Trial, clean, judge
 
 from parity.comparator.reference.moves import Moves, moves
 from parity.comparator.streams.pairing import pair_up
@@ -51,6 +52,23 @@ def test_lists_that_contradict_each_other_accuse_nobody(seed: int) -> None:
     assert result.verdict is Verdict.INCONCLUSIVE
     steps = {one.settles for one in result.next_steps if one.step is Step.SCORE}
     assert "conclude.lists_contradict" in steps
+
+
+@pytest.mark.parametrize(
+    ("name", "shaped"),
+    [
+        ("few", {}),
+        ("penalties", {"own": PENALTIES}),
+        ("rules", {"own": RULES}),
+        ("rounds", {"rounds": 3, "requests": 32}),
+    ],
+)
+def test_nor_where_there_are_few_of_them_or_penalties(name: str, shaped: dict[str, Any]) -> None:
+    setting = Setting(name, ROUGH, **{"requests": 64, "sampling": {"max_tokens": 96}, "logprobs": 5, **shaped})
+    (one,) = clean(setting, 72000, arms=(speculating(2),))
+    result = judge(VIEWS["lists, unscored"](one)).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("seed", range(4300005, 4300013))
