@@ -93,6 +93,16 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
             gap=max(moved),
         )
         return reason(said, Step.ARBITER, Step.REFERENCE)
+    if cut := gaps.get(Doubted.CUT_OFF):
+        said = message(
+            "conclude.cut_off",
+            "a single token of {completions} lies beyond what its request's top_k, top_p or min_p leaves (by up to "
+            "{gap:.2f} nats), which a fault leaves, and so do experts at near-ties of their router: its engine's own "
+            "logprob would say whether its logits moved, and was not recorded",
+            completions=words.completions(len(cut)),
+            gap=max(cut),
+        )
+        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
     if by_few := gaps.get(Doubted.BY_FEW):
         said = message(
             "conclude.by_few",

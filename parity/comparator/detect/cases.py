@@ -103,6 +103,9 @@ class Doubted(Enum):
     """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
     other's, and elsewhere their lists show logits that move as a router moves them."""
 
+    CUT_OFF = "cut_off"
+    """A drawn token alone beyond what its request's cut-off leaves; nobody recorded the engine's own logprob of it."""
+
     APART = "apart"
     """Without scores: the arms' own logprobs of a few equal tokens lie apart, and their lists show logits that move so
     elsewhere."""

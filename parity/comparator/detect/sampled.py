@@ -90,6 +90,7 @@ def judge_sampled(
         ),
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
+        doubtful={key: one for key, one in shown.beyond.lone.items() if key not in corrupt},
         baseline_drawn=shown.baseline_drawn,
         baseline_logprobs=unlike,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],

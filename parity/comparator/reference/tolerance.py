@@ -100,7 +100,7 @@ class Doubt(Struct, frozen=True):
     @staticmethod
     def silent_rows(tokens: int) -> int:
         """Such completions that a clean run of so many tokens stays within; one at least."""
-        return max(1, _most_by_chance(tokens * ALONE_RATE, ALONE_CHANCE, tokens))
+        return max(1, most_by_chance(tokens * ALONE_RATE, ALONE_CHANCE, tokens))
 
     @property
     def is_none(self) -> bool:
@@ -114,10 +114,10 @@ class Doubt(Struct, frozen=True):
 
     def _most(self, length: int) -> int:
         """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
-        return max(DOUBTFUL_TOKENS, _most_by_chance(length * self.share, 1e-4, length))
+        return max(DOUBTFUL_TOKENS, most_by_chance(length * self.share, 1e-4, length))
 
 
-def _most_by_chance(expected: float, alpha: float, limit: int) -> int:
+def most_by_chance(expected: float, alpha: float, limit: int) -> int:
     """The count that a Poisson variable exceeds with a chance of `alpha` at most; no more than `limit`."""
     most, chance = 0, math.exp(-expected)
     left = 1.0 - chance  # of more than `most`

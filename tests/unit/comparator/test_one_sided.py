@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from worlds import FLAT, ROUGH, Fault, catalogue
+from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import Faulty, judge
+from worlds.trials import CUTS, Faulty, Setting, clean, judge
 
 from parity.comparator.reference.isolated import Isolated, explains
 from parity.records import Verdict
@@ -62,3 +62,13 @@ def test_numbers_that_are_wrong_everywhere_do_not_pass_for_a_router() -> None:
     trial = Faulty(502, FLAT, first=16, logprobs=5).trial(ALL["numerics: weights quantised, fp8"], 4)
     assert judge(VIEWS["candidate scored"](trial)).result.verdict is Verdict.DIVERGED
     assert judge(VIEWS["candidate, no own"](trial)).result.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("seed", [72000, 72001])
+def test_one_drawn_token_beyond_its_cut_off_is_left_open(seed: int) -> None:
+    """Nobody recorded the engine's own logprob of it, and a router moves logits as far."""
+    setting = Setting("cut off", ROUGH, 96, {"max_tokens": 96, "temperature": 1.0}, CUTS, logprobs=5)
+    (trial,) = clean(setting, seed, arms=(speculating(2),))
+    result = judge(VIEWS["candidate, no own"](trial)).result
+    assert not result.corrupt
+    assert "conclude.cut_off" in {one.id for one in result.reasons}
