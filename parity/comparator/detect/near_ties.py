@@ -300,13 +300,15 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
 def _is_chance(found: _Beyond, case: Case, setup: Setup) -> bool:
     """Where few of the baseline's tokens are scored: may a model like it have such tokens, though none of these shows?
 
-    One that its own engine holds for as unlikely as the score does was not its best there; and tokens that are said
-    again, or lost, speak against it, but where such a token lies little below the best."""
+    One that its own engine holds for as unlikely as the score does was not its best there; and a long chunk that is
+    said again, or lost, speaks against it, but where such a token lies little below the best."""
     length, knew = len(case.b.token_ids), bool((found.residuals <= OWN_BELIEF).any())
     little = float(found.gaps.max()) <= ALIKE and not knew
     if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
         return False
-    return little or (moved(found.gaps, found.residuals) and _is_loose(case, setup))
+    if little or setup.reference.penalises or any(map(_is_shown_otherwise, case.events)):
+        return little
+    return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
 
 
 def _is_silent(case: Case, setup: Setup) -> bool:
