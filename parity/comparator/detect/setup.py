@@ -70,7 +70,7 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
         doubt=doubt,
-        isolated=alike,
+        isolated=alike if alike is not None and (alike.has_any or not alike.of_few) else None,
         farthest_own=farthest_own,
         knows_own_noise=not of_few,
         lists_show_choices=show_choices,
