@@ -42,9 +42,10 @@ def test_the_best_token_that_was_left_is_supported(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["y", "dog x", "x cat"])
 def test_a_token_that_was_not_forbidden_there_is_better(word: str) -> None:
+    """Than the baseline's as well, which lies as far below: neither of the two is accused of it."""
     result = judged([[ids("x")[0], -0.1], [ids("r")[0], -3.0], [ids("s")[0], -3.1]], [word])
-    assert result.verdict is Verdict.DIVERGED
-    assert [(one.request, one.position) for one in result.corrupt] == [("p0", PARTS)]
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {"conclude.by_few", "conclude.baseline_rejected"} <= {one.id for one in result.reasons}
 
 
 def test_a_token_far_below_the_best_that_was_left_is_a_fault() -> None:
