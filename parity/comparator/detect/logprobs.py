@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
@@ -101,13 +102,11 @@ def logprob_mismatch(
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
         if known is None and usual is not None:
-            off = off if int(off.sum()) > MANY + HEADROOM * usual() else np.zeros_like(off)
+            off = off if _is_unusual(off, usual(), listed=with_lists) else np.zeros_like(off)
         else:
             off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > alone).any())
-    if few and (
-        completion.lists is None or not by_scores
-    ):  # in some millions of clean tokens one; `numerics` counts all
+    if few and (completion.lists is None or not by_scores):  # one in millions of clean tokens: `numerics` counts all
         return None
     if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
         return None
@@ -150,6 +149,14 @@ def unlike_the_others(
     return {key: found.evidence.why for key, found in looked if found is not None}
 
 
+def _is_unusual(off: BoolArray, usual: float, *, listed: bool) -> bool:
+    """Are more positions off than there are in other completions? Where nothing says how many that is, lists count."""
+    count = int(off.sum())
+    if listed and math.isinf(usual):
+        return count > 0
+    return count > MANY + HEADROOM * usual
+
+
 def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, listed: bool) -> BoolArray:
     """Those of the positions that are off which the baseline's noise does not explain."""
     if noise is None:
@@ -169,7 +176,7 @@ def usual_between(pairs: Pairs) -> Callable[[], float]:
     """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part. Looked
     up where something is off.
 
-    None where no more than one completion in five has some. Where more have, the model moves its logits now and then,
+    None where no more than one completion in three has some. Where more have, the model moves its logits now and then,
     as routers of random weights do: as many as 19 in 20 completions have at most.
     """
 
@@ -180,7 +187,7 @@ def usual_between(pairs: Pairs) -> Callable[[], float]:
             theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
             if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
                 counts.append(int(_off(_of_chosen(b, until)[1], theirs.chosen[:until]).sum()))
-        some, most = np.quantile(counts, (0.8, 0.95), method="lower").tolist() if counts else (0.0, 0.0)
+        some, most = np.quantile(counts, (0.65, 0.95), method="lower").tolist() if counts else (0.0, 0.0)
         return float(most) if some else 0.0
 
     return found

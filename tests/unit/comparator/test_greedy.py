@@ -278,11 +278,17 @@ def test_single_tokens_without_a_logprob_of_their_own_are_left_open() -> None:
 
     def asked(*wrong: dict[int, float]) -> Comparison:
         names = [f"p{number}" for number in range(len(wrong))]
-        streams = [[token if at not in gaps else 700 for at, token in enumerate(TEXT)] for gaps in wrong]
-        known = scores("cpu/base", **{name: score(TEXT, {30: 0.05}) for name in names})
-        known |= scores("cpu/mtp", **{n: score(s, w, TEXT) for n, s, w in zip(names, streams, wrong, strict=True)})
-        mine = [completion(stream, name) for name, stream in zip(names, streams, strict=True)]
-        return compare(capture("cpu/base", *(completion(TEXT, n) for n in names)), capture("cpu/mtp", *mine), known)
+        spoken = [[token + 60 * number for token in TEXT] for number in range(len(wrong))]
+        streams = [
+            [token if at not in gaps else 700 for at, token in enumerate(text)]
+            for gaps, text in zip(wrong, spoken, strict=True)
+        ]
+        known = scores("cpu/base", **{n: score(text, {30: 0.05}) for n, text in zip(names, spoken, strict=True)})
+        for name, text, stream, gaps in zip(names, spoken, streams, wrong, strict=True):
+            known |= scores("cpu/mtp", **{name: score(stream, gaps, text)})
+        base, mine = ([completion(text, name) for name, text in zip(names, texts, strict=True)]
+                      for texts in (spoken, streams))  # fmt: skip
+        return compare(capture("cpu/base", *base), capture("cpu/mtp", *mine), known)
 
     for wrong in ([{10: 0.34}, {}], [{}, {10: 0.41, 20: 0.38}], [{10: 0.34}, {10: 0.4}], [{10: 2.3}, {10: 2.1}],
                   [{10: 0.34, 20: 0.4, 30: 0.3}, {}]):  # fmt: skip
@@ -293,6 +299,18 @@ def test_single_tokens_without_a_logprob_of_their_own_are_left_open() -> None:
         found = asked(*wrong)
         assert found.verdict is Verdict.DIVERGED
         assert {one.request for one in found.corrupt} == {f"p{n}" for n, one in enumerate(wrong) if one}
+
+
+def test_one_choice_in_a_phrase_that_many_come_to_is_one() -> None:
+    """As in 16 completions of a clean arm with random weights: the same token after the same three."""
+    names = [f"p{number}" for number in range(8)]
+    texts = [[*range(300 + 50 * number, 340 + 50 * number), *TEXT[:20]] for number in range(8)]
+    streams = [[*text[:50], 900, *text[51:]] for text in texts]
+    known = scores("cpu/base", **{n: score(text) for n, text in zip(names, texts, strict=True)})
+    known |= scores("cpu/mtp", **{n: score(s, {50: 1.5}, t) for n, s, t in zip(names, streams, texts, strict=True)})
+    base, mine = ([completion(one, name) for name, one in zip(names, some, strict=True)] for some in (texts, streams))
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *mine), known)
+    assert (result.corrupt, result.verdict) == ([], Verdict.INCONCLUSIVE)
 
 
 def test_three_tokens_little_beyond_the_tolerance_are_a_fault() -> None:

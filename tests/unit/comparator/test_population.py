@@ -99,12 +99,13 @@ def noisy_scores(rng: np.random.Generator, arm: str, run: list[Completion], size
 def test_a_small_systematic_error_is_found_and_rounding_noise_is_not(size: float, drifted: bool) -> None:
     """No token crosses the tolerance; only the mean gap is five times the baseline's."""
     rng = np.random.default_rng(4)
-    base = [completion(TEXT, f"p{n}", prompt=(1, 2, n)) for n in range(64)]
-    candidate = [completion([*TEXT[:10], *range(300, 350)], f"p{n}", prompt=(1, 2, n)) for n in range(64)]
+    spoken = rng.permuted(np.tile(np.arange(100, 990), (64, 1)), axis=1)[:, :110].tolist()  # a text for each
+    base = [completion(text[:60], f"p{n}", prompt=(1, 2, n)) for n, text in enumerate(spoken)]
+    candidate = [completion(text[:10] + text[60:], f"p{n}", prompt=(1, 2, n)) for n, text in enumerate(spoken)]
     known = noisy_scores(rng, "cpu/base", base, 0.01) | noisy_scores(rng, "cpu/mtp", candidate, size)
     for n in range(64):  # the token where they part is the best one
         known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].values[10] = [-0.1, -0.2]
-        known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].ids[10] = [300, TEXT[10]]
+        known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].ids[10] = [spoken[n][60], spoken[n][10]]
     result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
     assert result.verdict is (Verdict.DIVERGED if drifted else Verdict.PASS)
     assert [finding.kind for finding in result.corrupt] == ([Kind.NUMERICS] if drifted else [])
