@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
@@ -173,12 +174,8 @@ _USUAL = 0.9
 
 
 def usual_between(pairs: Pairs) -> Callable[[], float]:
-    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part. Looked
-    up where something is off.
-
-    None where no more than one completion in three has some. Where more have, the model moves its logits now and then,
-    as routers of random weights do: as many as 19 in 20 completions have at most.
-    """
+    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part, as
+    `most_have` says. Looked up where something is off."""
 
     @cache
     def found() -> float:
@@ -187,10 +184,19 @@ def usual_between(pairs: Pairs) -> Callable[[], float]:
             theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
             if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
                 counts.append(int(_off(_of_chosen(b, until)[1], theirs.chosen[:until]).sum()))
-        some, most = np.quantile(counts, (0.65, 0.95), method="lower").tolist() if counts else (0.0, 0.0)
-        return float(most) if some else 0.0
+        return most_have(counts)
 
     return found
+
+
+def most_have(counts: Sequence[int] | Ints) -> float:
+    """How many are usual, where completions have so many positions that are off.
+
+    None where no more than one completion in three has some. Where more have, the model moves its logits now and then,
+    as routers of random weights do: as many as 19 in 20 completions have at most.
+    """
+    some, most = np.quantile(counts, (0.65, 0.95), method="lower").tolist() if len(counts) else (0.0, 0.0)
+    return float(most) if some else 0.0
 
 
 def listing_rows(pairs: Pairs) -> Ints:
@@ -261,9 +267,10 @@ def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
 
 def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[Completion], float]:
     """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
-    the candidate's other scored completions that part from the baseline's, and at least as many as in any of those of
-    the baseline that are scored; infinite where the others have fewer than LEAST_OTHERS tokens. Needed where not all
-    of the baseline is scored, which would say it better. `arm`: the candidate's name.
+    the candidate's other scored completions that part from the baseline's, and at least as many as `most_have` says of
+    these, and as in any of those of the baseline that are scored; infinite where the others have fewer than
+    LEAST_OTHERS tokens. Needed where not all of the baseline is scored, which would say it better. `arm`: the
+    candidate's name.
     """
 
     def counts(completion: Completion, gaps: TokenGaps) -> tuple[int, int]:
@@ -275,24 +282,27 @@ def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[C
         )
 
     @cache
-    def whole() -> tuple[int, int]:
-        rows, off, tokens = np.flatnonzero(~pairs.identical & pairs.same_prompt), 0, 0
+    def whole() -> tuple[Ints, int]:
+        rows, off, tokens = np.flatnonzero(~pairs.identical & pairs.same_prompt), array("q"), 0
         for begin in range(0, len(rows), _AT_ONCE):
             some = at_rows(pairs.candidate, rows[begin : begin + _AT_ONCE])
             scored = reference.all_gaps(arm, some)
             each = [counts(one, scored[one.key][0]) for one in some if one.key in scored]
-            off, tokens = off + sum(one[0] for one in each), tokens + sum(one[1] for one in each)
-        return off, tokens
+            off.extend(count for count, length in each if length)
+            tokens += sum(length for _, length in each)
+        return np.sort(np.array(off, dtype=np.int64)), tokens
 
     def usual(completion: Completion) -> float:
         gaps = reference.gaps(arm, completion)
         off, tokens = (0, 0) if gaps is None else counts(completion, gaps)
-        others = whole()[1] - tokens
-        if others < LEAST_OTHERS:
+        every, total = whole()
+        if total - tokens < LEAST_OTHERS:
             return float("inf")
+        others = np.delete(every, np.searchsorted(every, off)) if tokens else every
         noise = reference.own_noise  # of the few of the baseline's that are scored
         least = 0 if noise is None else noise.most_beyond(LOGPROB_TOLERANCE)
-        return max(least, (whole()[0] - off) * len(completion.token_ids) / others)
+        share = int(others.sum()) * len(completion.token_ids) / (total - tokens)
+        return max(least, most_have(others), share)
 
     return usual
 

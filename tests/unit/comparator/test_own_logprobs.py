@@ -12,7 +12,7 @@ from support.captures import TEXT, capture, completion, score, scores
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect import pairs as pairs_module
-from parity.comparator.detect.logprobs import doubtful_rows
+from parity.comparator.detect.logprobs import doubtful_rows, most_have
 from parity.comparator.streams.pairing import pair_up
 from parity.records import Capture, Completion, Kind, ScoreKey, Scores, TopLogprobs, Verdict
 
@@ -196,6 +196,19 @@ def test_arms_whose_logprobs_are_off_now_and_then_in_every_row_have_no_wrong_row
         one[rng.choice(60, 12 if at == 3 else 4, replace=False)] -= 0.9
     found = compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp"))
     assert Kind.LOGPROB_MISMATCH not in {one.kind for one in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("counts", "usual"),
+    [
+        ([], 0),
+        ([0] * 14 + [9] * 6, 0),  # what is wrong in fewer than one completion in three
+        ([0] * 10 + [1] * 8 + [4, 11], 4),  # and the one that has most is left out
+        (np.array([2, 2, 2, 3]), 2),
+    ],
+)
+def test_few_completions_make_nothing_usual(counts: Any, usual: int) -> None:
+    assert most_have(counts) == usual
 
 
 def test_equal_completions_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
