@@ -36,8 +36,14 @@ def test_a_near_tie_that_the_lists_do_not_decide_accuses_nobody() -> None:
     assert _compared(0.28) is Verdict.INCONCLUSIVE
 
 
-def test_a_token_that_its_list_rejects_by_far_is_a_fault() -> None:
-    assert _compared(0.9) is Verdict.DIVERGED
+def test_lists_that_hold_their_own_token_for_better_by_far_accuse_nobody() -> None:
+    assert _compared(0.9) is Verdict.INCONCLUSIVE
+
+
+def test_a_token_that_its_own_list_rejects_as_well_is_a_fault() -> None:
+    base = _arm("cuda/base", TOP[0], {20: -1.16, TOP[0]: -2.53, TOP[1]: -3.43, 43: -2.94})
+    other = _arm("cuda/mtp", TOP[1], {20: -1.16, TOP[0]: -2.51, TOP[1]: -3.41, 43: -2.95})
+    assert compare(base, other).verdict is Verdict.DIVERGED
 
 
 def test_a_bias_is_divided_by_the_repetition_penalty_as_well() -> None:
