@@ -137,14 +137,16 @@ requests share phrases."""
 
 def _contradicted(looked: Sequence[Case], wrong: Sequence[int], setup: Setup) -> Sequence[Case]:
     """Without scores: where the arms' lists contradict each other, which of them is off nobody knows, nor whether this
-    model's rounding goes as far. A long text that another request has as well is that one's, unless logits move so far
-    where nothing parts."""
+    model's rounding goes as far; but for another model. A long text that another request has as well is that one's,
+    unless logits move so far where nothing parts."""
 
     def is_foreign(case: Case) -> bool:
         leaks = (one for one in case.events if one.kind is Kind.ROW_LEAK and one.length >= FOREIGN)
         return any(leaks) and not setup.moves().now_and_then
 
     found = [n for n in wrong if contradicts(looked[n], setup) and not is_foreign(looked[n])]
+    if found and setup.moves().of_another_model:
+        return looked
     return replaced(looked, {n: _as_near_tie(looked[n], _AGAINST, how=Doubted.CONTRADICTED) for n in found})
 
 

@@ -40,42 +40,57 @@ LOOKED_AT = 2_048
 """Pairs of completions that are looked at, evenly spaced, where there are more."""
 
 
-class Moves(Struct, frozen=True):
+class Moved(Struct, frozen=True):
     """Tokens that were looked at, those at which logits moved far, and how many completions these are in."""
 
     tokens: int = 0
     moved: int = 0
     completions: int = 0
 
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def is_most(self) -> bool:
+        """Do they move at so many that it is another model, or another prompt?"""
+        return self.completions >= IN_FEWEST and self.moved * ONE_IN > self.tokens
+
+
+class Moves(Struct, frozen=True):
+    """The tokens of completions that never part, and of all, where those at which two completions part are among
+    them."""
+
+    whole: Moved = Moved()
+    every: Moved = Moved()
+
     @property
     def now_and_then(self) -> bool:
-        """Do they move in several completions, and not at all their tokens?"""
-        return self.completions >= IN_FEWEST and self.moved * ONE_IN <= self.tokens
+        """Do logits move in several completions that speak for all, and not at most tokens?"""
+        some = self.whole if self.whole.tokens >= WHOLE * self.every.tokens else self.every
+        return some.completions >= IN_FEWEST and not self.of_another_model
+
+    @property
+    def of_another_model(self) -> bool:
+        return self.every.is_most
 
 
 def moves(pairs: Pairs) -> Moves:
-    """Of the pairs that list more than the chosen token in both arms: of those that never part, where they have WHOLE
-    of the tokens."""
+    """Of the pairs that list more than the chosen token in both arms."""
     rows = np.flatnonzero(pairs.same_prompt)
     rows = rows[:: max(1, -(-len(rows) // LOOKED_AT))]
-    whole, parted = Moves(), Moves()
+    whole, parted = Moved(), Moved()
     for row in rows.tolist():
         at = int(pairs.parts_at[row])
         found = _moved(pairs.baseline[row], pairs.candidate[row], at)
         if found is None:
             continue
+        far = int((found > FAR).sum())
+        one = Moved(len(found), far, int(far > 0))
         if at < 0:
-            whole = _with(whole, found)
+            whole += one
         else:
-            parted = _with(parted, found)
-    if whole.tokens >= WHOLE * (whole.tokens + parted.tokens):
-        return whole
-    return Moves(*(a + b for a, b in zip(astuple(whole), astuple(parted), strict=True)))
-
-
-def _with(known: Moves, distances: FloatArray) -> Moves:
-    moved = int((distances > FAR).sum())
-    return Moves(known.tokens + len(distances), known.moved + moved, known.completions + (moved > 0))
+            parted += one
+    return Moves(whole, whole + parted)
 
 
 def others_moved(a: Completion, b: Completion, at: int) -> bool:
@@ -90,20 +105,37 @@ def others_moved(a: Completion, b: Completion, at: int) -> bool:
 
 
 def _moved(a: Completion, b: Completion, parts_at: int) -> FloatArray | None:
-    """How far logits of tokens that both lists name moved against each other, nats, shape (T,), up to where the
-    completions part; None where one lists too little."""
+    """How far logits of tokens that the lists name moved against each other at least, nats, shape (T,), up to the token
+    at which the completions part; None where one lists too little. A token that a list leaves out is no better than
+    the last that it has beside the chosen one."""
     mine, theirs = a.lists, b.lists
     if mine is None or theirs is None:
         return None
     size = min(len(mine), len(theirs), len(a.token_ids), len(b.token_ids))
-    size = size if parts_at < 0 else min(size, parts_at)
+    size = size if parts_at < 0 else min(size, parts_at + 1)
     if not size:
         return None
-    both = mine.ids[:size, :, None] == theirs.ids[:size, None, :]
-    both &= np.isfinite(mine.values[:size, :, None]) & np.isfinite(theirs.values[:size, None, :])
+    left, right = mine.values[:size], theirs.values[:size]
+    same = mine.ids[:size, :, None] == theirs.ids[:size, None, :]
+    both = same & np.isfinite(left)[:, :, None] & np.isfinite(right)[:, None, :]
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = mine.values[:size, :, None] - theirs.values[:size, None, :]
-    most = np.where(both, apart, -np.inf).max(axis=(1, 2))
-    least = np.where(both, apart, np.inf).min(axis=(1, 2))
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.where(both.any(axis=(1, 2)), most - least, np.inf))
+        apart = left[:, :, None] - right[:, None, :]
+        most = np.where(both, apart, -np.inf).max(axis=(1, 2))
+        least = np.where(both, apart, np.inf).min(axis=(1, 2))
+        for known, floor, other, sign in (
+            (same.any(axis=2), _last(right), left, 1.0),
+            (same.any(axis=1), _last(left), right, -1.0),
+        ):
+            bound = np.where(known | ~np.isfinite(other), -np.inf, other - floor[:, None]).max(axis=1)
+            most, least = (np.fmax(most, bound), least) if sign > 0 else (most, np.fmin(least, -bound))
+        moved = most - least
+    return np.where(np.isfinite(moved), moved, 0.0)
+
+
+def _last(values: FloatArray) -> FloatArray:
+    """The least of each list beside its first, which is the chosen token's; NaN where nothing is known."""
+    if values.shape[1] < 2:
+        return np.full(len(values), np.nan)
+    rest = values[:, 1:]
+    known = np.where(np.isfinite(rest), rest, np.inf).min(axis=1)
+    return np.where(np.isfinite(known), known, np.nan)

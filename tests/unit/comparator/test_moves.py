@@ -12,7 +12,7 @@ from worlds import FLAT, LASTING, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import PENALTIES, RULES, Faulty, Setting, Trial, clean, judge
 
-from parity.comparator.reference.moves import Moves, moves
+from parity.comparator.reference.moves import Moved, Moves, moves
 from parity.comparator.streams.pairing import pair_up
 from parity.records import Kind, Verdict
 from parity.records.next_steps import Step
@@ -30,17 +30,30 @@ def of(one: Trial) -> Moves:
 
 
 @pytest.mark.parametrize(
-    ("found", "now_and_then"),
+    ("whole", "every", "now_and_then", "another"),
     [
-        (Moves(10_000, 20, 12), True),
-        (Moves(10_000, 3, 3), True),
-        (Moves(10_000, 20, 2), False),  # what is wrong in two completions
-        (Moves(10_000, 0, 0), False),
-        (Moves(300, 250, 40), False),  # another model
+        (Moved(9_000, 20, 12), Moved(10_000, 30, 16), True, False),
+        (Moved(9_000, 3, 3), Moved(10_000, 9, 9), True, False),
+        (Moved(9_000, 20, 2), Moved(10_000, 30, 9), False, False),  # what is wrong in two completions, and parts others
+        (Moved(9_000, 0, 0), Moved(10_000, 8, 8), False, False),
+        (Moved(200, 0, 0), Moved(10_000, 300, 40), True, False),  # too few that never part
+        (Moved(0, 0, 0), Moved(300, 250, 40), False, True),
+        (Moved(0, 0, 0), Moved(2, 2, 2), False, False),
     ],
 )
-def test_moves_in_several_completions_say_something_of_the_model(found: Moves, *, now_and_then: bool) -> None:
-    assert found.now_and_then is now_and_then
+def test_moves_in_several_completions_say_something_of_the_model(
+    whole: Moved, every: Moved, *, now_and_then: bool, another: bool
+) -> None:
+    found = Moves(whole, every)
+    assert (found.now_and_then, found.of_another_model) == (now_and_then, another)
+
+
+def test_another_model_is_found_by_lists_alone() -> None:
+    one, other = trial(5, shape=FLAT), trial(6, shape=FLAT)
+    swapped = {key: replace(made, prompt_token_ids=one.baseline.completions[key].prompt_token_ids)
+               for key, made in other.candidate.completions.items()}  # fmt: skip
+    result = judge(replace(one, candidate=replace(one.candidate, completions=swapped))).result
+    assert result.verdict is Verdict.DIVERGED
 
 
 @pytest.mark.parametrize("seed", [2700060, 2700062, 2700068, 2700084, 2700171])
