@@ -96,7 +96,7 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     if cut := gaps.get(Doubted.CUT_OFF):
         said = message(
             "conclude.cut_off",
-            "a single token of {completions} lies beyond what its request's top_k, top_p or min_p leaves (by up to "
+            "in {completions} a single token lies beyond what its request's top_k, top_p or min_p leaves (by up to "
             "{gap:.2f} nats), which a fault leaves, and so do experts at near-ties of their router: its engine's own "
             "logprob would say whether its logits moved, and was not recorded",
             completions=words.completions(len(cut)),
