@@ -104,7 +104,8 @@ class SamplingParams:
 
 def test_what_an_engine_returned_is_a_capture() -> None:
     def outputs(*tokens: int) -> list[RequestOutput]:
-        listed = [{token: Logprob(-0.1), 9: Logprob(-3.0)} for token in tokens]
+        best = [token if token != 9 else 6 for token in tokens]  # 9 is nowhere the best
+        listed = [{one: Logprob(-0.1), 9: Logprob(-3.0)} for one in best]
         return [RequestOutput([CompletionOutput(0, tokens, logprobs=listed)]) for _ in range(2)]
 
     def made(arm: str, *tokens: int) -> Any:
@@ -117,8 +118,10 @@ def test_what_an_engine_returned_is_a_capture() -> None:
     assert (base.header.backend, base.header.sampling["max_tokens"]) == ("cuda", 2)
     assert "stop" not in base.header.sampling
     assert parity.compare(base, made("cuda/mtp", 5, 6)).verdict == "PASS"
-    found = parity.compare(base, made("cuda/mtp", 5, 7))
+    found = parity.compare(base, made("cuda/mtp", 5, 9))
     assert found.verdict == "DIVERGED", found.reasons
+    found = parity.compare(base, made("cuda/mtp", 5, 7))  # each list holds its own token for the best
+    assert found.verdict == "INCONCLUSIVE", found.reasons
 
 
 def test_what_is_no_output_is_named() -> None:
