@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 
 import numpy as np
@@ -21,8 +21,10 @@ from parity.comparator.reference.one_sided import one_sided
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
+from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import CompareOptions
+from parity.records import Key
 
 
 def setup_of(
@@ -47,7 +49,11 @@ def setup_of(
         theirs = gaps_alone(reference.all_gaps(inputs.arms[1], parted))
         aside = one_sided(pairs, theirs, references.rivals, tolerance)
     of_few = references.floor is not floor
-    alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt), of_few=of_few)
+
+    def context(key: Key, at: int) -> Hashable:
+        return context_of(inputs.baseline.completions[key], at)
+
+    alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt), context, of_few=of_few)
     alike = alike if aside is None else aside.isolated
     usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     plain = not reference.penalises

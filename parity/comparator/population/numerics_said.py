@@ -31,8 +31,8 @@ def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps
         mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
         other_kernels=found.other_kernels or None,
     )
-    of_router = of_few_tokens(found)
-    severity = Severity.CORRUPT if same and found.more_than_one_unit and not of_router else Severity.BENIGN
+    open_without_scores = of_few_tokens(found)
+    severity = Severity.CORRUPT if same and found.more_than_one_unit and not open_without_scores else Severity.BENIGN
     return (run_finding(*inputs.arms[::-1], Kind.NUMERICS, evidence, severity),)
 
 

@@ -9,7 +9,7 @@ arm has more of them than the baseline.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from operator import sub
 
 import numpy as np
@@ -131,21 +131,23 @@ def isolated(
     floor: Floor | None,
     tolerance: float,
     differing: Collection[Key],
+    context: Callable[[Key, int], Hashable],
     *,
     of_few: bool = False,
 ) -> Isolated | None:
     """Of the baseline's own greedy completions, by their scores; None where these are not known. Tokens that are left
-    in doubt anyway are none. `differing`: completions that are others in the candidate."""
+    in doubt anyway are none. `differing`: completions that are others in the candidate; `context`: what names the token
+    at a place of one, since what completions choose after the same tokens is one choice in both arms."""
     if floor is None:
         return None
     if not (floor.rejected or floor.largest > DOUBT * tolerance):
         return Isolated(0, 0.0, of_few=of_few)
-    differ, farthest = set[tuple[str, bytes, bytes]](), 0.0
+    differ, farthest = set[Hashable](), 0.0
     for key, one in baseline.items():
         places = np.flatnonzero(one.gap > tolerance)
         if len(places) and are_single(places, gaps := one.gap[places], len(one.gap)):
-            if key in differing:  # said again in another round it is one
-                differ.add((key.request, places.tobytes(), gaps.tobytes()))
+            if key in differing:
+                differ.add(context(key, int(places[gaps.argmax()])))
             farthest = max(farthest, float(gaps.max()))
     if farthest <= DOUBT * tolerance:
         return Isolated(0, 0.0, of_few=of_few)

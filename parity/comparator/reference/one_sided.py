@@ -18,6 +18,7 @@ from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
 from parity.comparator.reference.scores import LIKELY
 from parity.comparator.reference.tolerance import DOUBT
+from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Key
 
@@ -33,8 +34,9 @@ class OneSided(Struct, frozen=True):
 def one_sided(
     pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Mapping[Key, Rival], tolerance: float
 ) -> OneSided | None:
-    """gaps: of the candidate's completions that differ. None where no score says anything of the baseline."""
-    said, farthest, own = set[tuple[str, bytes, float]](), 0.0, 0.0
+    """gaps: of the candidate's completions that differ; rivals: the baseline's tokens where these part; tolerance in
+    nats. None where no score says anything of the baseline."""
+    said, farthest, own = set[tuple[bytes, bytes]](), 0.0, 0.0
     judged = after = 0
     for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist():
         key, parts_at = pairs.keys[row], int(pairs.parts_at[row])
@@ -47,7 +49,7 @@ def one_sided(
         both = np.append(found.gap[:parts_at], rival.gap if rival is not None else np.nan)
         places = np.flatnonzero(both > tolerance)
         if len(places) and are_single(places, both[places], len(a.token_ids)):
-            said.add((key.request, a.token_ids[: places[-1] + 1].tobytes(), float(both[places].max())))
+            said.add(context_of(a, int(places[both[places].argmax()])))
             farthest = max(farthest, float(both[places].max()))
         if a.logprobs is not None and parts_at:
             apart = np.abs(chosen_logprobs([a])[:parts_at] - found.chosen[:parts_at])

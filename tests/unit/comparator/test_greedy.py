@@ -313,6 +313,21 @@ def test_one_choice_in_a_phrase_that_many_come_to_is_one() -> None:
     assert (result.corrupt, result.verdict) == ([], Verdict.INCONCLUSIVE)
 
 
+def test_one_choice_of_the_baseline_in_a_phrase_excuses_no_more_than_one() -> None:
+    """Of 54 completions 14 differ: the baseline's all come to the phrase, the candidate's are wrong where nobody is."""
+    texts = {f"p{n}": [*range(160 + 40 * n, 200 + 40 * n), *TEXT[:20]] for n in range(14)}
+    alike = {f"q{n}": list(range(720, 780)) for n in range(40)}
+    theirs = {name: [*text[:50], 900, *text[51:]] for name, text in texts.items()}
+    mine = {name: [*text[:10], 901, *text[11:]] for name, text in texts.items()}
+    known = scores("cpu/base", **{n: score(one, {50: 1.5}, texts[n]) for n, one in theirs.items()})
+    known |= scores("cpu/base", **{n: score(one) for n, one in alike.items()})
+    known |= scores("cpu/mtp", **{n: score(one, {10: 1.5}, texts[n]) for n, one in mine.items()})
+    base, other = ([completion(one, n) for n, one in (some | alike).items()] for some in (theirs, mine))
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *other), known)
+    assert result.verdict is Verdict.DIVERGED
+    assert {one.position for one in result.corrupt} == {10}
+
+
 def test_three_tokens_little_beyond_the_tolerance_are_a_fault() -> None:
     stream = [*TEXT[:10], 700, 701, 702, *TEXT[13:]]
     known = scores("cpu/mtp", p0=score(stream, {10: 0.4, 11: 0.3, 12: 0.45}, TEXT))

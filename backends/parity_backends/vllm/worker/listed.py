@@ -10,10 +10,11 @@ from parity_backends.worker.records import DECIMALS, number
 
 
 def entries(logprobs: Any) -> Any:
-    """[[token_id, logprob], ...] per position, the chosen token first, from vLLM's list of dicts or its flat lists."""
+    """[[token_id, logprob in nats], ...] per position, the chosen token first, from vLLM's list of dicts or its flat
+    lists (vllm/logprobs.py, FlatLogprobs)."""
     if logprobs is None:
         return None
-    if hasattr(logprobs, "start_indices"):  # vllm/logprobs.py FlatLogprobs: a dict per position only where one asks
+    if hasattr(logprobs, "start_indices"):  # a dict per position only where one asks
         return flat_entries(logprobs.token_ids, logprobs.logprobs, logprobs.start_indices, logprobs.end_indices)
     return [
         [] if entry is None else [[int(token), number(item.logprob)] for token, item in entry.items()]
@@ -22,8 +23,8 @@ def entries(logprobs: Any) -> Any:
 
 
 def flat_entries(token_ids: list[int], logprobs: list[float], starts: list[int], ends: list[int]) -> list[Any]:
-    """Of lists that hold the positions one after the other. The chosen token stands again where it is among the best:
-    the first pair of each token stays."""
+    """Of lists that hold the positions one after the other, none between them left out (else ValueError). The chosen
+    token stands again where it is among the best: the first pair of each token stays."""
     ids, begin, end = (np.array(one, dtype=np.int64) for one in (token_ids, starts, ends))
     some = end > begin
     again = ids == np.repeat(ids[begin[some]], (end - begin)[some])
