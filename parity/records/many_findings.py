@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Protocol, overload
 
 import msgspec
@@ -170,8 +170,12 @@ def gathered(findings: Iterable[Finding]) -> Sequence[Finding]:
     """All of them, in their order. Raises ParityError where they are many and the disk is full."""
     if isinstance(findings, tuple | ManyFindings):
         return findings
+    rest = iter(findings)
+    few = tuple(islice(rest, HELD))
+    if len(few) < HELD:
+        return few
     found = Gathering()
-    for one in findings:
+    for one in chain(few, rest):
         found.append(0, one)
     return found.in_order()
 

@@ -19,7 +19,7 @@ from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.isolated import Isolated
 from parity.comparator.reference.moves import Moves
-from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.rivals import Rival, Rivals
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
@@ -40,7 +40,7 @@ class Setup(Struct, frozen=True):
     inputs: Inputs
     pairs: Pairs
     reference: Reference
-    rivals: Mapping[Key, Rival]
+    rivals: Rivals
     """The baseline's tokens where the pairs part (`References.rivals`)."""
     rules: StopRules
     vocab_size: int | None

@@ -137,6 +137,12 @@ def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
     return found
 
 
+def places_beyond(gaps: Sequence[FloatArray], nats: float) -> Iterator[list[int]]:
+    """Of each of some completions: where its token lies farther below the best, ascending."""
+    beyond = np.flatnonzero(np.concatenate(gaps) > nats) if gaps else np.empty(0, dtype=np.int64)
+    return _by_row(beyond, np.cumsum(list(map(len, gaps))).tolist())
+
+
 def batches(sizes: Sequence[int]) -> Iterator[slice]:
     """Rows of these sizes that make up to BATCH together; one at least."""
     begin, total = 0, 0

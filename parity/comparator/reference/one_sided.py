@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.gaps import TokenGaps, batches, places_beyond
 from parity.comparator.reference.isolated import Isolated, are_single
 from parity.comparator.reference.residuals import chosen_logprobs
-from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.rivals import Rivals
 from parity.comparator.reference.scores import LIKELY
 from parity.comparator.reference.tolerance import DOUBT
 from parity.comparator.streams.contexts import context_of
@@ -32,35 +32,34 @@ class OneSided(Struct, frozen=True):
 
 
 def one_sided(
-    pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Mapping[Key, Rival], tolerance: float
+    pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Rivals, tolerance: float
 ) -> OneSided | None:
     """gaps: of the candidate's completions that differ; rivals: the baseline's tokens where these part; tolerance in
     nats. None where no score says anything of the baseline."""
     said, farthest, own = set[tuple[bytes, bytes]](), 0.0, 0.0
-    judged = after = 0
-    for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist():
-        key, parts_at = pairs.keys[row], int(pairs.parts_at[row])
-        found = gaps.get(key)
-        if found is None:
-            continue
-        a = pairs.baseline[row]
-        judged, after = judged + parts_at, after + len(found.gap) - parts_at
-        rival = rivals.get(key)
-        both = np.append(found.gap[:parts_at], rival.gap if rival is not None else np.nan)
-        places = np.flatnonzero(both > tolerance)
-        if len(places) and are_single(places, both[places], len(a.token_ids)):
-            said.add(context_of(a, int(places[both[places].argmax()])))
-            farthest = max(farthest, float(both[places].max()))
-        if a.logprobs is not None and parts_at:
-            apart = np.abs(chosen_logprobs([a])[:parts_at] - found.chosen[:parts_at])
-            likely = found.chosen[:parts_at] >= LIKELY
-            own = max(own, float(np.nan_to_num(apart[likely], nan=0.0).max(initial=0.0)))
+    rows = [row for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist() if pairs.keys[row] in gaps]
+    parts_at = pairs.parts_at[rows]
+    judged, after = int(parts_at.sum()), int((pairs.candidate_tokens.sizes[rows] - parts_at).sum())
+    far = rivals.beyond(tolerance)
+    for batch in batches(parts_at.tolist()):
+        some = [gaps[pairs.keys[row]] for row in rows[batch]]
+        common = [one.gap[:at] for one, at in zip(some, parts_at[batch].tolist(), strict=True)]
+        for row, found, gap, places in zip(rows[batch], some, common, places_beyond(common, tolerance), strict=True):
+            a, at = pairs.baseline[row], len(gap)
+            if (at_parting := far.get(pairs.keys[row])) is not None:
+                places, gap = [*places, at], np.append(gap, at_parting)
+            if places and are_single(np.array(places), gap[places], len(a.token_ids)):
+                said.add(context_of(a, places[int(gap[places].argmax())]))
+                farthest = max(farthest, float(gap[places].max()))
+            if a.logprobs is not None and at:
+                apart, likely = np.abs(chosen_logprobs([a])[:at] - found.chosen[:at]), found.chosen[:at] >= LIKELY
+                own = max(own, float(np.nan_to_num(apart[likely], nan=0.0).max(initial=0.0)))
     if not judged + after:
         return None
     every = np.where(pairs.parts_at < 0, pairs.candidate_tokens.sizes, pairs.parts_at)
-    common = int(every[pairs.same_prompt].sum())
+    both = int(every[pairs.same_prompt].sum())
     # A token of the candidate is rejected where its own logits moved, or the score's. Of the baseline the first shows
     # in all that both say, the second in what of that is scored.
-    exposure = max(1.0 + after / max(1, common), after / max(1, judged))
+    exposure = max(1.0 + after / max(1, both), after / max(1, judged))
     beyond = farthest if farthest > DOUBT * tolerance else 0.0  # less is left in doubt anyway
     return OneSided(Isolated(len(said), beyond, exposure, of_few=True), own)

@@ -13,7 +13,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
 from parity.comparator.reference.floor import Floor, FloorSums, floor_of, floor_sums
 from parity.comparator.reference.gaps import TokenGaps
-from parity.comparator.reference.rivals import Rival, rivals_where_parted
+from parity.comparator.reference.rivals import Rivals, rivals_where_parted
 from parity.comparator.reference.sanity import Wrong, misspelt, wrong_scores
 from parity.comparator.reference.scores import ABOUT, Reference
 from parity.comparator.reference.stored import pieces
@@ -52,7 +52,7 @@ class References(Struct, frozen=True):
     tolerance: float
     """Nats."""
     remarks: Remarks
-    rivals: Mapping[Key, Rival]
+    rivals: Rivals
     """The baseline's greedy tokens where the candidate's scored completions part from it."""
     against_baseline: bool = False
     """The scores were left out since they reject the baseline and support the candidate."""
@@ -62,10 +62,10 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     """Raises ParityError for a tolerance that is none."""
     spread = options.spread
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked, spread)
-    rivals: Mapping[Key, Rival] = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
+    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
     wrong = wrong_scores(inputs, pairs, lookup, rivals)
     if wrong is not None:
-        rivals = {}
+        rivals = Rivals.none()
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     scored = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own, random = inputs.baseline.completions, inputs.is_random

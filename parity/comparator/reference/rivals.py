@@ -34,9 +34,18 @@ class Rivals(Mapping[Key, Rival]):
         """rows: of each key, where its numbers stand; gaps, exact: shape (N,)."""
         self._rows, self._gaps, self._exact = rows, gaps, exact
 
+    @staticmethod
+    def none() -> Rivals:
+        return Rivals({}, *_NONE)
+
     def __getitem__(self, key: Key) -> Rival:
         row = self._rows[key]
         return Rival(self._gaps.item(row), self._exact.item(row))
+
+    def beyond(self, nats: float) -> Mapping[Key, float]:
+        """Of those farther below the best: how far."""
+        far = set(np.flatnonzero(self._gaps > nats).tolist())
+        return {key: self._gaps.item(row) for key, row in self._rows.items() if row in far} if far else {}
 
     def __contains__(self, key: object) -> bool:
         return key in self._rows

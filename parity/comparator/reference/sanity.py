@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.floor import NOT_NOISE
-from parity.comparator.reference.rivals import Rival
+from parity.comparator.reference.rivals import Rivals
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.shaping import Shaping
 from parity.comparator.streams.pairing import Pairs
@@ -58,7 +58,7 @@ class Wrong(Struct, frozen=True):
     """They reject what the baseline has chosen, and support the candidate."""
 
 
-def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> Wrong | None:
+def wrong_scores(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals) -> Wrong | None:
     """None where the scores are of these arms. `rivals`: the baseline's tokens where its greedy completions part."""
     if not inputs.scores:
         return None
@@ -160,7 +160,7 @@ class _Own(Struct, frozen=True):
     top: TopLogprobs
 
 
-def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> Wrong | None:
+def _rejecting(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals) -> Wrong | None:
     """Scores that reject what both engines chose, or the baseline alone."""
     parts_at = pairs.by_key()
     own, rejections = _own_tokens(inputs, parts_at, reference)
@@ -203,7 +203,7 @@ def _support_candidate(inputs: Inputs, reference: Reference) -> bool:
 
 
 def _rejecting_at_partings(
-    inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]
+    inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals
 ) -> Message | None:
     share = _at_partings(inputs, pairs, reference, rivals)
     if share < REJECTED:
@@ -324,7 +324,7 @@ def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
                 yield one
 
 
-def _at_partings(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Mapping[Key, Rival]) -> float:
+def _at_partings(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals) -> float:
     """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
     0 where they are few."""
     looked = wrong = 0
