@@ -5,12 +5,12 @@
 
 Runs in the interpreter of the CPU engine (for torch), with a stand-in for the model runner that does nothing: its
 tensors, lists and dictionaries have the shapes that vLLM 0.32.0's first model runner has them in, for one group of
-attention and one of recurrent layers, two drafts a row, and one request in a hundred that ends in a step. Time is that
-of the thread, so that what else runs on the machine counts as little as it can; what asking for it costs is measured
-and taken off. With `--apart` blocks are packed as in a worker, in a process of its own: what its steps cost to hand over
-counts. `argmax` of the logits is by itself: it grows with the vocabulary, and on an accelerator it is not the
-host's. In an engine the doors find the processor's caches full of other things: with 16 MB written between them
-(`--weights 16`) they take the time that they take there.
+attention and one of recurrent layers, two drafts a row, and one request in a hundred that ends in a step. Time is
+that of the thread, so that what else runs on the machine counts as little as it can; what asking for it costs is
+measured and taken off. With `--apart` blocks are packed as in a worker, in a process of its own: what its steps cost
+to hand over counts. `argmax` of the logits is by itself: it grows with the vocabulary, and on an accelerator it is
+not the host's. In an engine the doors find the processor's caches full of other things: with 16 MB written between
+them (`--weights 16`) they take the time that they take there.
 """
 
 from __future__ import annotations
