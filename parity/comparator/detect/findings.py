@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -104,8 +103,8 @@ def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
         more["candidate_token"] = tokens.item(position)
     if position == flip and position < len(theirs := case.a.token_ids):
         more["baseline_token"] = theirs.item(position)
-    if case.gaps is not None and math.isfinite(case.gaps.gap.item(position)):
-        more["numbers"] = case.gaps.at(position)
+    if case.gaps is not None and (numbers := case.gaps.at(position)).gap is not None:
+        more["numbers"] = numbers
         more["tolerance"] = round(tolerance, 4)
         more["judged_by"] = _judged_by(case, position)
         if event.kind is not Kind.NEAR_TIE:

@@ -325,7 +325,7 @@ def _parted(
                 cases.append(listed)
                 continue
         if key in known:
-            rival = setup.rivals.get(key)
+            rival = setup.rivals.find(key)
             against = rival is not None and rival.gap > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)
             cases.append(
                 Case(pairs, row, at, past, known[key], said[key], from_scores=True, rival=rival, contradicted=against)

@@ -62,7 +62,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     """Raises ParityError for a tolerance that is none."""
     spread = options.spread
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked, spread)
-    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn)
+    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn if inputs.is_random else None)
     wrong = wrong_scores(inputs, pairs, lookup, rivals)
     if wrong is not None:
         rivals = Rivals.none()

@@ -42,6 +42,11 @@ class Rivals(Mapping[Key, Rival]):
         row = self._rows[key]
         return Rival(self._gaps.item(row), self._exact.item(row))
 
+    def find(self, key: Key) -> Rival | None:
+        """`get`, which asks twice."""
+        row = self._rows.get(key)
+        return None if row is None else Rival(self._gaps.item(row), self._exact.item(row))
+
     def beyond(self, nats: float) -> Mapping[Key, float]:
         """Of those farther below the best: how far."""
         far = set(np.flatnonzero(self._gaps > nats).tolist())
@@ -69,10 +74,10 @@ class Place(NamedTuple):
 
 
 def rivals_where_parted(
-    pairs: Pairs, reference: Reference, arm: str, *, left_out: Callable[[Completion], bool]
+    pairs: Pairs, reference: Reference, arm: str, *, left_out: Callable[[Completion], bool] | None
 ) -> Rivals:
     """Of the pairs that part at a token of both; `arm`: the candidate's name, `left_out`: of which of the baseline's
-    completions nothing is asked. Where both were chosen from logits that no score shows, only a rival that is the best
+    completions nothing is asked (None: of all). Where both were chosen from logits that no score shows, only a rival that is the best
     even so is one."""
     parted = np.flatnonzero(~pairs.identical) if reference.scored(arm) else np.empty(0, dtype=np.int64)
     pieces = (parted[begin : begin + _AT_ONCE] for begin in range(0, len(parted), _AT_ONCE))
@@ -92,7 +97,7 @@ def _in_rows(
     rows: npt.NDArray[np.int64],
     reference: Reference,
     arm: str,
-    left_out: Callable[[Completion], bool],
+    left_out: Callable[[Completion], bool] | None,
 ) -> tuple[FloatArray, BoolArray]:
     """(nats below the best, is it exact) in each of these rows, NaN where there is no rival."""
     plain = []
@@ -100,7 +105,7 @@ def _in_rows(
     for number, (row, at) in enumerate(zip(rows.tolist(), pairs.parts_at[rows].tolist(), strict=True)):
         a, b = pairs.baseline[row], pairs.candidate[row]
         theirs, own = a.token_ids, b.token_ids
-        if at >= len(theirs) or at >= len(own) or left_out(a):
+        if at >= len(theirs) or at >= len(own) or (left_out is not None and left_out(a)):
             continue
         top = reference.score(arm, b)
         if top is None or at >= len(top.ids):

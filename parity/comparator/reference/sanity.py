@@ -327,8 +327,8 @@ def _at_partings(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Riv
     0 where they are few."""
     looked = wrong = 0
     for row in np.flatnonzero(~pairs.identical).tolist() if rivals else ():
-        found, b = rivals.get(pairs.keys[row]), pairs.candidate[row]
-        if found is None or _is_shaped(reference.shaping(b)):
+        found = rivals.find(pairs.keys[row])
+        if found is None or _is_shaped(reference.shaping(b := pairs.candidate[row])):
             continue
         if pairs.same_prompt[row] or np.array_equal(b.prompt_token_ids, pairs.baseline[row].prompt_token_ids):
             looked += 1
