@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Completion
+from parity.records import Completion, TokenIds
 
 FAR = 0.75
 """Nats. Of eight clean arms of tests/worlds whose experts are alike (`FLAT`, 10,000 tokens each) two have one move so
@@ -99,9 +99,22 @@ def others_moved(a: Completion, b: Completion, at: int) -> bool:
     if mine is None or theirs is None or at >= min(len(mine), len(theirs)):
         return False
     chosen = int(b.token_ids[at])
-    left, right = (dict(zip(one.ids[at].tolist(), one.values[at].tolist(), strict=True)) for one in (mine, theirs))
+    first, chosen = int(a.token_ids[at]), int(b.token_ids[at])
+    left, right = (_finite(one.ids[at], one.values[at]) for one in (mine, theirs))
     apart = [left[token] - right[token] for token in left.keys() & right.keys() if token != chosen]
-    return bool(apart) and max(apart) - min(apart) > MOVED
+    # What a list leaves out is no better than the last that it has beside the chosen one.
+    last = [
+        min((value for token, value in one.items() if token != own), default=np.inf)
+        for one, own in ((left, first), (right, chosen))
+    ]
+    apart_at_least = [left[token] - last[1] for token in left.keys() - right.keys() - {first, chosen}]
+    apart_at_most = [last[0] - right[token] for token in right.keys() - left.keys() - {first, chosen}]
+    most, least = max([*apart, *apart_at_least], default=-np.inf), min([*apart, *apart_at_most], default=np.inf)
+    return most - least > MOVED
+
+
+def _finite(ids: TokenIds, values: FloatArray) -> dict[int, float]:
+    return {token: value for token, value in zip(ids.tolist(), values.tolist(), strict=True) if np.isfinite(value)}
 
 
 def _moved(a: Completion, b: Completion, parts_at: int) -> FloatArray | None:

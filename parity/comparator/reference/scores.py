@@ -31,6 +31,7 @@ from parity.comparator.reference.logit_range import logit_range
 from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.reference.stored import GapShelf, ScoredGaps, packed
+from parity.comparator.reference.tolerance import DOUBT
 from parity.comparator.types import Remarks, Spread, alone
 from parity.messages import Message, message
 from parity.records import (
@@ -414,6 +415,8 @@ def gaps_at_divergence(
         if lists is None or view is None:
             continue
         least, most = view
+        if source is baseline and most <= DOUBT * tolerance:
+            least = most  # not more than that: nothing that the other list leaves out says otherwise
         if not (most <= least + EXACT or least > tolerance):
             continue
         result = no_gaps(length)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from captures import capture, completion
 
@@ -15,12 +18,12 @@ SAID = (20, 21, 20, 22, 20, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33)
 TOP = (41, 42)
 
 
-def _arm(name: str, token: int, values: dict[int, float]) -> Capture:
+def _arm(name: str, token: int, values: dict[int, float], rules: Mapping[str, Any] = RULES) -> Capture:
     """SAID with certainty, then a token of which the list says so much: the best one, said before, is pushed down."""
     first = [[[one, -0.001], [one + 100, -8.0], [one + 200, -8.2], [one + 300, -8.4]] for one in SAID]
     last = [[token, values[token]], *([one, value] for one, value in values.items() if one != token)]
     lists = TopLogprobs.from_json([*first, last])
-    return capture(name, completion((*SAID, token), logprobs=lists), max_tokens=17, **RULES)
+    return capture(name, completion((*SAID, token), logprobs=lists), max_tokens=17, **rules)
 
 
 def _compared(apart: float) -> Verdict:
@@ -34,6 +37,15 @@ def test_a_near_tie_that_the_lists_do_not_decide_accuses_nobody() -> None:
     """The baseline's list does not say how far its own best lies above, as a token with a bias is not listed; the
     candidate's puts the baseline's token a little beyond the tolerance at least."""
     assert _compared(0.28) is Verdict.INCONCLUSIVE
+
+
+def test_a_token_that_the_baselines_list_puts_little_below_accuses_nobody() -> None:
+    """Its list bounds that to 0.24 to 0.4 nats, for the best one is pushed down by an unknown part of its logit. The
+    candidate's leaves the baseline's token out, which is more than the tolerance below."""
+    rules = {"repetition_penalty": 1.15}
+    base = _arm("cuda/base", TOP[0], {TOP[0]: -2.53, 20: -2.01, TOP[1]: -2.77, 43: -2.81}, rules)
+    other = _arm("cuda/mtp", TOP[1], {TOP[1]: -2.6, 20: -2.02, 44: -2.62, 43: -2.9}, rules)
+    assert compare(base, other).verdict is Verdict.INCONCLUSIVE
 
 
 def test_lists_that_hold_their_own_token_for_better_by_far_accuse_nobody() -> None:

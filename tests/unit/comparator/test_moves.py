@@ -68,23 +68,24 @@ def test_lists_that_contradict_each_other_accuse_nobody(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shaped"),
+    ("name", "seed", "shaped"),
     [
-        ("few", {}),
-        ("penalties", {"own": PENALTIES}),
-        ("rules", {"own": RULES}),
-        ("rounds", {"rounds": 3, "requests": 32}),
+        ("few", 72000, {}),
+        ("penalties", 72000, {"own": PENALTIES}),
+        ("penalties", 74001, {"own": PENALTIES}),
+        ("rules", 72000, {"own": RULES}),
+        ("rounds", 72000, {"rounds": 3, "requests": 32}),
     ],
 )
-def test_nor_where_there_are_few_of_them_or_penalties(name: str, shaped: dict[str, Any]) -> None:
+def test_nor_where_there_are_few_of_them_or_penalties(name: str, seed: int, shaped: dict[str, Any]) -> None:
     setting = Setting(name, ROUGH, **{"requests": 64, "sampling": {"max_tokens": 96}, "logprobs": 5, **shaped})
-    (one,) = clean(setting, 72000, arms=(speculating(2),))
+    (one,) = clean(setting, seed, arms=(speculating(2),))
     result = judge(VIEWS["lists, unscored"](one)).result
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("seed", range(4300005, 4300012))
+@pytest.mark.parametrize("seed", range(4300005, 4300013))
 def test_nor_do_experts_whose_choice_moves_the_tokens_after_it_too(seed: int) -> None:
     """As in arms of the small random models: two thirds of the moves have others beside them."""
     one = trial(seed, shape=LASTING)
