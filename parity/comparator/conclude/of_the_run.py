@@ -73,6 +73,17 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     gaps: dict[Doubted, list[float]] = {}
     for one in judged.doubtful.values():
         gaps.setdefault(one.how, []).append(one.gap)
+    if in_a_row := gaps.get(Doubted.IN_A_ROW):
+        said = message(
+            "conclude.in_a_row",
+            "the scores reject a few tokens in a row in {completions} of this arm (up to {gap:.3f} nats below the "
+            "best): a state that is wrong for a while leaves them, and so do experts at near-ties of their router, "
+            "which move the baseline's logits as well",
+            completions=words.completions(len(in_a_row)),
+            gap=max(in_a_row),
+        )
+        more = [Step.SCORE] if floor is None else []
+        return reason(said, *more, Step.ARBITER, Step.REFERENCE)
     if alike := gaps.get(Doubted.AS_BASELINE):
         said = message(
             "conclude.as_baseline",

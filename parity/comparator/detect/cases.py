@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import overload
 
@@ -20,18 +20,26 @@ from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.isolated import Isolated
 from parity.comparator.reference.moves import Moves
 from parity.comparator.reference.rivals import Rival, Rivals
-from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.scores import OwnNoise, Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message
 from parity.records import Completion, Key, Kind
 
 
-class Usual(Struct, frozen=True):
-    """Positions of a completion at which its own logprobs are off: `between` the arms', and `by_scores`."""
+class Habit(Struct, frozen=True):
+    """At how many positions of a completion own logprobs are off that say nothing of it."""
 
-    between: Callable[[], float]
-    by_scores: Callable[[Completion], float]
+    positions: float
+    choices: Set[Hashable] = frozenset()
+    """Those that are off as far after the same tokens in completions of several prompts."""
+
+
+class Usual(Struct, frozen=True):
+    """What is usual of own logprobs: `between` the arms', and `by_scores`."""
+
+    between: Callable[[], Habit]
+    by_scores: Callable[[Completion], Habit]
 
 
 class Setup(Struct, frozen=True):
@@ -52,8 +60,8 @@ class Setup(Struct, frozen=True):
     isolated: Isolated | None
     """Single tokens that the scores reject in the baseline's own completions; None where these are not scored, or only
     those that differ, and no such token is in them."""
-    farthest_own: Callable[[], float]
-    """Nats by which the baseline's own logprobs of likely tokens lie from scores at most; 0 where unknown."""
+    own_noise: Callable[[], OwnNoise | None]
+    """How far the baseline's own logprobs of likely tokens lie from scores, be these few; None where unknown."""
     knows_own_noise: bool
     """All of the baseline's completions, if any, are scored: their own logprobs show how far these lie from scores."""
     lists_show_choices: bool
@@ -75,6 +83,11 @@ class Setup(Struct, frozen=True):
     """How the candidate makes text of tokens."""
     broken: Broken
     """What the arms broke of the requests' own rules."""
+
+    def farthest_own(self) -> float:
+        """Nats by which these lie off at most; 0 where unknown."""
+        noise = self.own_noise()
+        return 0.0 if noise is None else noise.farthest
 
     @property
     def arms(self) -> tuple[str, str]:
@@ -99,6 +112,8 @@ class Doubted(Enum):
     BY_FEW = "by_few"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, where only tokens of
     completions that differ are scored."""
+    IN_A_ROW = "in_a_row"
+    """Several tokens in a row, where the baseline shows moves of its logits that last."""
     CONTRADICTED = "contradicted"
     """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
     other's, and elsewhere their lists show logits that move as a router moves them."""

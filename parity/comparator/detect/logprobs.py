@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import cache, partial
 
 import numpy as np
 from msgspec.structs import replace
 
-from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, Usual, pair_by_pair
+from parity.comparator.detect.cases import Case, Detector, Doubted, Habit, InDoubt, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
-from parity.comparator.reference.isolated import FARTHER, MOST
+from parity.comparator.reference.isolated import FARTHER, IN_FEWEST, MOST
 from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
+from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
 from parity.messages import Message, message
@@ -37,7 +39,7 @@ and prefill are farther apart: vLLM 0.32 on CPU has one token by 1.45 nats in on
 
 HEADROOM = 3.0
 """Times the farthest that the baseline's own logprobs lie from their scores, which logprobs of the chosen tokens alone
-must exceed as well. They are recorded in every run, and in some models (routed experts, long contexts) decode and
+must exceed as well. They are recorded in every run, and in some models (routed experts, long shared) decode and
 prefill are farther apart than LOGPROB_TOLERANCE now and then. Lists that were asked for must exceed either that or
 the same factor times the most positions beyond LOGPROB_TOLERANCE in one of the baseline's completions: of a DeepSeek
 with random weights one clean token in 15 lies beyond it."""
@@ -45,6 +47,9 @@ with random weights one clean token in 15 lies beyond it."""
 MANY = 3
 """Positions that are off where the baseline has no scores, and HEADROOM times as many as are usual (between the arms'
 own logprobs, or in the candidate's other scored completions), which a completion must exceed."""
+
+LONG_LOOP = 8
+"""Tokens of a loop, at least, of which each one counts once for all times that it comes round."""
 
 LEAST_OTHERS = 256
 """Scored tokens of other completions, from which on they say what is usual."""
@@ -57,7 +62,7 @@ def logprob_mismatch(
     baseline: Completion | None = None,
     parts_at: int = -1,
     noise: Callable[[], OwnNoise | None] | None = None,
-    usual: Callable[[], float] | None = None,
+    usual: Callable[[], Habit] | None = None,
     alone: float = ALONE * LOGPROB_TOLERANCE,
     *,
     by_scores: bool = True,
@@ -103,7 +108,10 @@ def logprob_mismatch(
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
         if known is None and usual is not None:
-            off = off if _is_unusual(off, usual(), listed=with_lists) else np.zeros_like(off)
+            of_others = usual()
+            found = _choices(completion, off, chosen - expected, of_others.choices)
+            is_unusual = _is_unusual(found, of_others.positions, listed=with_lists)
+            off = off if is_unusual else np.zeros_like(off)
         else:
             off = _beyond(known, off, np.abs(chosen - expected), listed=with_lists)
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > alone).any())
@@ -138,9 +146,9 @@ def unlike_the_others(
     known = [(one, gaps) for one, gaps in sides if _has_own(one)]
 
     @cache
-    def usual() -> float:
+    def usual() -> Habit:
         counts = [int(_off(_of_chosen(one, len(one.token_ids))[1], gaps.chosen).sum()) for one, gaps in known]
-        return float(np.quantile(counts, _USUAL))
+        return Habit(float(np.quantile(counts, _USUAL)))
 
     looked = (
         (one.key, logprob_mismatch(one, gaps, len(one.token_ids), noise=noise, usual=usual,
@@ -150,9 +158,27 @@ def unlike_the_others(
     return {key: found.evidence.why for key, found in looked if found is not None}
 
 
-def _is_unusual(off: BoolArray, usual: float, *, listed: bool) -> bool:
+def _choices(completion: Completion, off: BoolArray, apart: FloatArray, common: Set[Hashable]) -> int:
+    """Positions that are off, but for those that are `common`. Those to which a loop comes again count once: an engine
+    that comes to the same tokens again makes the same choice. In a short loop each counts."""
+    last: dict[Hashable, int] = {}
+    count = 0
+    for at in np.flatnonzero(off).tolist():
+        if _choice(completion, at, apart) in common:
+            continue
+        context = context_of(completion, at)
+        count += context not in last or at - last[context] < LONG_LOOP
+        last[context] = at
+    return count
+
+
+def _choice(completion: Completion, at: int, apart: FloatArray) -> Hashable:
+    """The tokens after which a logprob is off, and by how much in units of LOGPROB_TOLERANCE."""
+    return context_of(completion, at), round(float(apart[at]) / LOGPROB_TOLERANCE)
+
+
+def _is_unusual(count: int, usual: float, *, listed: bool) -> bool:
     """Are more positions off than there are in other completions? Where nothing says how many that is, lists count."""
-    count = int(off.sum())
     if listed and math.isinf(usual):
         return count > 0
     return count > MANY + HEADROOM * usual
@@ -173,18 +199,35 @@ _USUAL = 0.9
 """Share of an arm's completions whose logprobs are taken for true."""
 
 
-def usual_between(pairs: Pairs) -> Callable[[], float]:
+class _Shared:
+    """What `_choice` says of the logprobs that are off, and the prompts of which it says it."""
+
+    def __init__(self) -> None:
+        self._prompts: defaultdict[Hashable, set[int]] = defaultdict(set)
+
+    def add(self, completion: Completion, off: BoolArray, apart: FloatArray) -> None:
+        for at in np.flatnonzero(off).tolist():
+            self._prompts[_choice(completion, at, apart)].add(hash(completion.prompt_token_ids.tobytes()))
+
+    def common(self) -> Set[Hashable]:
+        return {choice for choice, prompts in self._prompts.items() if len(prompts) >= IN_FEWEST}
+
+
+def usual_between(pairs: Pairs) -> Callable[[], Habit]:
     """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part, as
-    `most_have` says. Looked up where something is off."""
+    `most_have` says, and after which tokens. Looked up where something is off."""
 
     @cache
-    def found() -> float:
-        counts = []
+    def found() -> Habit:
+        counts, shared = [], _Shared()
         for a, b, parts_at in zip(pairs.baseline, pairs.candidate, pairs.parts_at.tolist(), strict=True):
             theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
             if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
-                counts.append(int(_off(_of_chosen(b, until)[1], theirs.chosen[:until]).sum()))
-        return most_have(counts)
+                mine, expected = _of_chosen(b, until)[1], theirs.chosen[:until]
+                off = _off(mine, expected)
+                counts.append(int(off.sum()))
+                shared.add(b, off, mine - expected)
+        return Habit(most_have(counts), shared.common())
 
     return found
 
@@ -270,44 +313,49 @@ def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
     return (rows[index] for index in tokens.rows_with(far | ~usable))
 
 
-def usual_by_scores(pairs: Pairs, reference: Reference, arm: str) -> Callable[[Completion], float]:
+def usual_by_scores(
+    pairs: Pairs, reference: Reference, arm: str, own_noise: Callable[[], OwnNoise | None]
+) -> Callable[[Completion], Habit]:
     """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
     the candidate's other scored completions that part from the baseline's, and at least as many as `most_have` says of
     these, and as in any of those of the baseline that are scored; infinite where the others have fewer than
     LEAST_OTHERS tokens. Needed where not all of the baseline is scored, which would say it better. `arm`: the
-    candidate's name.
+    candidate's name; `own_noise`: of the few of the baseline's tokens that are scored.
     """
 
-    def counts(completion: Completion, gaps: TokenGaps) -> tuple[int, int]:
+    def counts(completion: Completion, gaps: TokenGaps, shared: _Shared | None = None) -> tuple[int, int]:
         length = len(completion.token_ids)
-        return (
-            (int(_off(_of_chosen(completion, length)[1], gaps.chosen).sum()), length)
-            if _has_own(completion)
-            else (0, 0)
-        )
+        if not _has_own(completion):
+            return 0, 0
+        mine = _of_chosen(completion, length)[1]
+        off = _off(mine, gaps.chosen)
+        if shared is not None:
+            shared.add(completion, off, mine - gaps.chosen)
+        return int(off.sum()), length
 
     @cache
-    def whole() -> tuple[Ints, int]:
+    def whole() -> tuple[Ints, int, Set[Hashable]]:
         rows, off, tokens = np.flatnonzero(~pairs.identical & pairs.same_prompt), array("q"), 0
+        shared = _Shared()
         for begin in range(0, len(rows), _AT_ONCE):
             some = at_rows(pairs.candidate, rows[begin : begin + _AT_ONCE])
             scored = reference.all_gaps(arm, some)
-            each = [counts(one, scored[one.key][0]) for one in some if one.key in scored]
+            each = [counts(one, scored[one.key][0], shared) for one in some if one.key in scored]
             off.extend(count for count, length in each if length)
             tokens += sum(length for _, length in each)
-        return np.sort(np.array(off, dtype=np.int64)), tokens
+        return np.sort(np.array(off, dtype=np.int64)), tokens, shared.common()
 
-    def usual(completion: Completion) -> float:
+    def usual(completion: Completion) -> Habit:
         gaps = reference.gaps(arm, completion)
         off, tokens = (0, 0) if gaps is None else counts(completion, gaps)
-        every, total = whole()
+        every, total, common = whole()
         if total - tokens < LEAST_OTHERS:
-            return float("inf")
+            return Habit(float("inf"))
         others = np.delete(every, np.searchsorted(every, off)) if tokens else every
-        noise = reference.own_noise  # of the few of the baseline's that are scored
+        noise = own_noise()
         least = 0 if noise is None else noise.most_beyond(LOGPROB_TOLERANCE)
         share = int(others.sum()) * len(completion.token_ids) / (total - tokens)
-        return max(least, most_have(others), share)
+        return Habit(max(least, most_have(others), share), common)
 
     return usual
 

@@ -21,12 +21,18 @@ from parity.comparator.reference.isolated import (
     ALIKE,
     BESIDE_NONE,
     FEW,
+    FEW_UNSHOWN,
+    IN_FEWEST,
+    LASTS,
     MOST_UNSAID,
     NONE,
+    ONE_IN,
+    TIMES_IN_A_ROW,
     Isolated,
     are_apart,
     are_single,
     explains,
+    most_in_a_row,
     moved,
     moved_as_far,
 )
@@ -189,7 +195,7 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     the cases without those that are little beyond the tolerance."""
     found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
     alike = {n: one for n, one in found if one is not None}
-    unsaid = {n for n, one in alike.items() if one.how is Doubted.UNSAID and looked[n].events}
+    unsaid = {n for n, one in alike.items() if one.unsaid and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
         not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
     ):  # beside other faults such tokens are one as well
@@ -229,6 +235,11 @@ _WHY: Mapping[Doubted, Message] = {
         "single tokens beyond the tolerance, where the engine's own logprobs say that its logits moved, as the "
         "baseline's do elsewhere",
     ),
+    Doubted.IN_A_ROW: message(
+        "near_tie.in_a_row",
+        "a few tokens in a row beyond the tolerance and nothing else, as logits that moved leave them for a while: the "
+        "baseline's move as well",
+    ),
     Doubted.UNSAID: message(
         "near_tie.unsaid",
         "single tokens beyond the tolerance, in no more completions than chance makes of an arm like the baseline; the "
@@ -255,9 +266,9 @@ def is_as_baseline(case: Case, setup: Setup) -> bool:
     return _like_the_baseline(case, setup.isolated or NONE, setup) is not None
 
 
-def _is_loose(case: Case, setup: Setup) -> bool:
+def _is_loose(found: _Beyond, case: Case, setup: Setup) -> bool:
     """Does neither a calibrated tolerance decide it, nor a penalty, nor that tokens are said again, or lost?"""
-    if setup.doubt.is_none or setup.reference.penalises:
+    if setup.doubt.is_none or (setup.reference.penalises and not (found.raw > setup.tolerance).any()):
         return False
     return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
 
@@ -276,38 +287,68 @@ class _Like(Struct, frozen=True):
 
     times: float
     how: Doubted
+    unsaid: bool = False
+    """Nobody recorded the engine's own logprobs, and none of the baseline's tokens speaks for it by itself."""
 
 
 def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
     """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
     found, length = _singles(case, setup), len(case.b.token_ids)
     if found is None:
-        return None
+        return _in_a_row(case, isolated, setup)
     times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
-    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(case, setup)
+    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
     if isolated.of_few:
-        few = len(found.places) <= FEW and (unsaid or _is_chance(found, case, setup))
+        unsaid = unsaid and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
+        most = FEW if isolated.has_any else FEW_UNSHOWN
+        few = len(found.places) <= most and (unsaid or _is_chance(found, case, isolated, setup))
         if few or isolated.covers(found.places, found.gaps, length):
             below = isolated.times_unsaid(found.gaps)
-            return _Like(below if times is None else min(below, times), Doubted.BY_FEW)
+            alone = unsaid and not isolated.says_something
+            return _Like(below if times is None else min(below, times), Doubted.BY_FEW, unsaid=alone)
         return None if times is None else _Like(times, Doubted.MOVED)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return _Like(times, Doubted.MOVED)
-        return _Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID) if unsaid else None
+        return _Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID, unsaid=True) if unsaid else None
     below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
     return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
 
 
-def _is_chance(found: _Beyond, case: Case, setup: Setup) -> bool:
+def _in_a_row(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
+    """Several rejected tokens in a row and nothing else: a move of the logits that lasts, if the baseline shows such.
+    By own logprobs, where those of several of its completions lie as far off at as many tokens in a row; where nobody
+    recorded the candidate's, by the rejected tokens in its completions."""
+    found, length = _beyond(case, setup.tolerance, by_shape=False, most=MOST_UNSAID), len(case.b.token_ids)
+    if found is None or not case.from_scores or setup.doubt.is_none or len(found.places) > max(FEW, length // ONE_IN):
+        return None
+    first, count = most_in_a_row(found.places)
+    if np.isnan(found.residuals).all():
+        if isolated.has_any and _is_loose(found, case, setup) and count <= TIMES_IN_A_ROW * isolated.in_a_row:
+            return _Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, unsaid=True)
+        return None
+    noise, times = setup.own_noise(), moved_as_far(found.gaps, found.residuals, setup.farthest_own)
+    if noise is None or times is None:
+        return None
+    nats = float(found.residuals[first : first + count].min())
+    return _Like(times, Doubted.IN_A_ROW) if noise.with_as_many(count, nats, LASTS) >= IN_FEWEST else None
+
+
+def _is_chance(found: _Beyond, case: Case, isolated: Isolated, setup: Setup) -> bool:
     """Where few of the baseline's tokens are scored: may a model like it have such tokens, though none of these shows?
 
     One that its own engine holds for as unlikely as the score does was not its best there; and a long chunk that is
-    said again, or lost, speaks against it, but where such a token lies little below the best."""
+    said again, or lost, speaks against it, but where such a token lies little below the best. If none of the baseline's
+    shows more than rounding, its engine's own logprobs must say that its logits moved, and not be those of the best."""
     length, knew = len(case.b.token_ids), bool((found.residuals <= OWN_BELIEF).any())
     little = float(found.gaps.max()) <= ALIKE and not knew
     if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
         return False
+    if not isolated.says_something:
+        another = np.abs(found.residuals - found.gaps) <= RELABELLED
+        plain = not setup.reference.penalises and not any(map(_is_shown_otherwise, case.events))
+        return plain and moved(found.gaps, found.residuals) and not another.any()
+    little |= len(found.places) == 1 and float(found.gaps.max()) <= setup.doubt.far
     if little or setup.reference.penalises or any(map(_is_shown_otherwise, case.events)):
         return little
     return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
@@ -318,13 +359,19 @@ def _is_silent(case: Case, setup: Setup) -> bool:
     return found is not None and setup.doubt.covers_silent(found.gaps, len(case.b.token_ids), found.residuals)
 
 
+RELABELLED = 0.1
+"""Nats between how far below the best a token lies and how far its own logprob lies above the score, up to which that
+may be the best one's: it was chosen, and another one handed out."""
+
+
 class _Beyond(Struct, frozen=True):
-    """Tokens beyond the tolerance: where, nats below the best, and by how much the engine's own logprobs lie above the
-    scores (NaN: unknown), shape (N,)."""
+    """Tokens beyond the tolerance: where, nats below the best, by how much the engine's own logprobs lie above the
+    scores (NaN: unknown), and nats below the best without the penalties that the request asks for, shape (N,)."""
 
     places: npt.NDArray[np.int64]
     gaps: FloatArray
     residuals: FloatArray
+    raw: FloatArray
 
 
 def _beyond(
@@ -355,7 +402,8 @@ def _beyond(
     if (by_shape or case.from_scores) and bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
-    return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places])
+    raw = gaps.best[places] - gaps.chosen[places]
+    return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places], raw)
 
 
 def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float, *, unknown: bool) -> Sequence[Event]:

@@ -19,6 +19,7 @@ from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.moves import Moves, moves
 from parity.comparator.reference.one_sided import one_sided
 from parity.comparator.reference.references import References
+from parity.comparator.reference.scores import OwnNoise
 from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.contexts import context_of
@@ -55,11 +56,12 @@ def setup_of(
 
     alike = isolated(own, floor, tolerance, pairs.those(~pairs.identical & pairs.same_prompt), context, of_few=of_few)
     alike = alike if aside is None else aside.isolated
-    usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1]))
     plain = not reference.penalises
 
-    def farthest_own() -> float:
-        return reference.farthest_own() if aside is None else aside.farthest_own
+    def own_noise() -> OwnNoise | None:
+        return reference.own_noise if aside is None else aside.own
+
+    usual = Usual(usual_between(pairs), usual_by_scores(pairs, reference, inputs.arms[1], own_noise))
 
     @cache
     def moved() -> Moves:
@@ -76,8 +78,8 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
         doubt=doubt,
-        isolated=alike if alike is not None and (alike.has_any or not alike.of_few) else None,
-        farthest_own=farthest_own,
+        isolated=alike,
+        own_noise=own_noise,
         knows_own_noise=not of_few,
         lists_show_choices=show_choices,
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),

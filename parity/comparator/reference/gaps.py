@@ -137,10 +137,10 @@ def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
     return found
 
 
-def places_beyond(gaps: Sequence[FloatArray], nats: float) -> Iterator[list[int]]:
-    """Of each of some completions: where its token lies farther below the best, ascending."""
-    beyond = np.flatnonzero(np.concatenate(gaps) > nats) if gaps else np.empty(0, dtype=np.int64)
-    return _by_row(beyond, np.cumsum(list(map(len, gaps))).tolist())
+def places_beyond(gaps: FloatArray, sizes: Sequence[int], nats: float) -> Iterator[list[int]]:
+    """Of each of some completions: where its token lies farther below the best, ascending. gaps: of completions of these
+    sizes, end to end."""
+    return _by_row(np.flatnonzero(gaps > nats), np.cumsum(sizes).tolist())
 
 
 def batches(sizes: Sequence[int]) -> Iterator[slice]:

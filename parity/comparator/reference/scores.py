@@ -262,10 +262,6 @@ class Reference:
             scored = self.all_gaps(self._baseline.header.arm, some)
             yield from ((one, scored[one.key][0]) for one in some if one.key in scored)
 
-    def farthest_own(self) -> float:
-        """Nats by which the baseline's own logprobs of likely tokens lie from their scores at most; 0 where unknown."""
-        return 0.0 if self.own_noise is None else self.own_noise.farthest
-
     def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
         notes = []
         if self.chosen_alone:
@@ -299,9 +295,17 @@ alone are held."""
 
 
 class OwnNoise(Struct, frozen=True):
-    """`distances` in nats, an array a completion, as `own_distance` gives them: those beyond NEAR."""
+    """`distances` in nats, an array a completion, as `own_distance` gives them: those beyond NEAR, at `places`."""
 
     distances: tuple[FloatArray, ...]
+    places: tuple[npt.NDArray[np.int64], ...]
+
+    @staticmethod
+    def of(distances: Iterable[FloatArray]) -> OwnNoise:
+        """distances: of every token of a completion, each."""
+        wide = ((far[beyond], beyond) for far in distances if len(beyond := np.flatnonzero(far > NEAR)))
+        found = list(wide)
+        return OwnNoise(tuple(far for far, _ in found), tuple(places for _, places in found))
 
     @property
     def farthest(self) -> float:
@@ -310,6 +314,11 @@ class OwnNoise(Struct, frozen=True):
     def most_beyond(self, nats: float) -> int:
         """Positions farther than that in the completion that has the most of them."""
         return max((int((each > nats).sum()) for each in self.distances), default=0)
+
+    def with_as_many(self, count: int, nats: float, within: int) -> int:
+        """Completions in which so many positions of `within` in a row, two or more, lie as far off."""
+        far = (places[distances >= nats] for places, distances in zip(self.places, self.distances, strict=True))
+        return sum(bool((one[count - 1 :] - one[: 1 - count] < within).any()) for one in far)
 
 
 class _Shelved(NamedTuple):
@@ -438,13 +447,17 @@ def _fits(completion: Completion) -> bool:
 
 def noise_of(sides: Iterable[tuple[Completion, TokenGaps]]) -> OwnNoise | None:
     """How far own logprobs of likely tokens lie from the scores of these completions; None where none has both."""
-    found: list[FloatArray] = []
     any_known = False
-    for one, gaps in sides:
-        if _fits(one):
-            any_known, far = True, own_distance(one, gaps)
-            found += [wide] if len(wide := far[far > NEAR]) else []
-    return OwnNoise(tuple(found)) if any_known else None
+
+    def distances() -> Iterator[FloatArray]:
+        nonlocal any_known
+        for one, gaps in sides:
+            if _fits(one):
+                any_known = True
+                yield own_distance(one, gaps)
+
+    found = OwnNoise.of(distances())
+    return found if any_known else None
 
 
 def own_distance(completion: Completion, reference: TokenGaps) -> FloatArray:

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.captures import capture, completion, score
 from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, clean, judge
 
+from parity.comparator import compare
 from parity.comparator.reference.isolated import FARTHER, FEW, MOST, Isolated, are_single, explains, moved_as_far
-from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
+from parity.records import Completion, Kind, ScoreKey, TopLogprobs, Verdict
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
 OWN = Isolated(completions=12, farthest=0.9)
@@ -115,3 +117,50 @@ def test_a_token_that_three_rounds_say_is_one(view: str) -> None:
         result = judge(VIEWS[view](trial)).result
         assert not result.corrupt
         assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def rejected(
+    tokens: list[int], gaps: dict[int, float], moved: dict[int, float] | None
+) -> tuple[TopLogprobs, TopLogprobs | None]:
+    """(scores that hold another token for better in these places, the engine's own logprobs, which lie off the scores
+    where they `moved`)"""
+    top = score(tokens, gaps, [700 + at for at in range(len(tokens))])
+    known = np.where(top.ids == np.array(tokens)[:, None], top.values, -np.inf).max(axis=1)
+    if moved is None:
+        return top, None
+    for place, nats in moved.items():
+        known[place] += nats if place in gaps else -nats
+    return top, TopLogprobs(np.array(tokens)[:, None], known[:, None])
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "verdict"),
+    [
+        ((4, 5), (0, 1, 2, 4), Verdict.INCONCLUSIVE),
+        ((4, 30), (0, 1, 2, 4), Verdict.DIVERGED),  # none of the baseline's lasts
+        ((4, 5), (0, 1, 2, 3, 4, 5), Verdict.DIVERGED),  # more tokens than a move spoils
+    ],
+)
+def test_a_move_that_lasts_in_the_baseline_may_last_in_the_candidate(
+    baseline: tuple[int, ...], candidate: tuple[int, ...], verdict: Verdict, *, recorded: bool
+) -> None:
+    """Four of the first five tokens of one clean completion of a small random DeepSeek were rejected by up to 1.1 nats:
+    an expert was another one in its prompt."""
+    rng = np.random.default_rng(4)
+    arms: dict[str, list[Completion]] = {"cpu/base": [], "cpu/mtp": []}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    for at, text in enumerate(rng.permutation(np.arange(100, 160)).tolist() for _ in range(12)):
+        for arm, made in arms.items():
+            tokens, places, gap, moved = text, baseline if at < 4 else (), 0.8, 0.7
+            if arm == "cpu/mtp" and at == 6:
+                tokens, places, gap, moved = [*range(300, 360)], candidate, 2.2, 0.6
+            off = {*places, *(place + 3 for place in places)} if moved == 0.7 else places
+            of_own = dict.fromkeys(sorted(off), moved) if recorded else None
+            top, own = rejected(tokens, dict.fromkeys(places, gap), of_own)
+            known[ScoreKey(arm, f"p{at}", 0, 0)] = top
+            made.append(completion(tokens, f"p{at}", prompt=[900 + at], logprobs=own))
+    result = compare(*(capture(arm, *made) for arm, made in arms.items()), known)
+    assert result.verdict is verdict
+    assert bool(result.corrupt) is (verdict is Verdict.DIVERGED)
+    assert ("conclude.in_a_row" in {one.id for one in result.reasons}) is not bool(result.corrupt)

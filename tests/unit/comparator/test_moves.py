@@ -89,7 +89,7 @@ def test_nor_where_there_are_few_of_them_or_penalties(name: str, seed: int, shap
 def test_nor_do_experts_whose_choice_moves_the_tokens_after_it_too(seed: int) -> None:
     """As in arms of the small random models: two thirds of the moves have others beside them."""
     one = trial(seed, shape=LASTING)
-    for view in ("lists, unscored", "servers, lists", "nothing"):
+    for view in ("lists, unscored", "servers, lists", "nothing", "candidate scored"):
         result = judge(VIEWS[view](one)).result
         assert not result.corrupt, view
         assert result.verdict is not Verdict.DIVERGED, view

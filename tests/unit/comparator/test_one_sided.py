@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import CUTS, Faulty, Setting, clean, judge
+from worlds.trials import CUTS, PENALTIES, Faulty, Setting, clean, judge
 
 from parity.comparator.reference.isolated import Isolated, explains
 from parity.records import Verdict
@@ -28,10 +28,43 @@ def test_an_arm_of_which_more_is_scored_may_have_more_of_them() -> None:
     assert not explains(Isolated(4, 1.0, 1.0), [*far, 1.9])
 
 
-@pytest.mark.parametrize("seed", [2700060, 2700061, 2700065, 2700082])
+@pytest.mark.parametrize("seed", [2700061, 2700082, 2700068, 2700072, 2700077, 3400006, 3400012, 3400029])
 def test_healthy_arms_whose_experts_lie_far_apart_are_not_accused(seed: int) -> None:
-    """Also with seven of the candidate's beside two of the baseline's."""
+    """Also with seven of the candidate's beside two of the baseline's, or beside baselines of which no token lies
+    beyond what is left in doubt anyway, but some beyond what rounding does."""
     nobody_is_accused(seed, *NAMES)
+
+
+@pytest.mark.parametrize("seed", [3400006, 3400012, 3400029])
+def test_nor_are_they_where_those_of_both_are_scored(seed: int) -> None:
+    nobody_is_accused(seed, "differing, no own")
+
+
+def test_nor_where_none_shows_more_than_rounding_and_the_engine_says_that_its_logits_moved() -> None:
+    setting = Setting("three rounds", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5)
+    (trial,) = clean(setting, 74000, arms=(speculating(2),))
+    for view in ("differing scored", NAMES[0]):
+        result = judge(VIEWS[view](trial)).result
+        assert not result.corrupt, view
+        assert result.verdict is Verdict.INCONCLUSIVE
+    nobody_is_accused(3900031, NAMES[0])
+
+
+def test_nor_of_a_token_little_below_the_best_that_its_engine_holds_for_unlikely() -> None:
+    """It is the best one's logit that moved."""
+    nobody_is_accused(3900047, NAMES[0])
+
+
+@pytest.mark.parametrize(
+    ("seed", "view"),
+    [*((74001, one) for one in ("no own logprobs", "differing, no own", "server, scored")), (74002, NAMES[1])],
+)
+def test_nor_under_penalties_that_do_not_explain_such_tokens(seed: int, view: str) -> None:
+    setting = Setting("penalties", ROUGH, 64, {"max_tokens": 96}, PENALTIES, logprobs=5)
+    (trial,) = clean(setting, seed, arms=(speculating(2),))
+    result = judge(VIEWS[view](trial)).result
+    assert not result.corrupt
+    assert result.verdict is not Verdict.DIVERGED
 
 
 def nobody_is_accused(seed: int, *views: str) -> None:
@@ -53,9 +86,9 @@ def test_damaged_rows_are_found(shape: object, name: str) -> None:
     assert not judged.accused
 
 
-@pytest.mark.parametrize("view", NAMES)
-def test_where_the_baseline_has_none_they_are_a_fault(view: str) -> None:
-    trial = Faulty(502, FLAT, first=16, logprobs=5).trial(ALL["numerics: weights quantised, fp8"], 4)
+@pytest.mark.parametrize(("seed", "view"), [(502, NAMES[0]), (504, NAMES[1])])
+def test_where_the_baseline_has_none_they_are_a_fault(seed: int, view: str) -> None:
+    trial = Faulty(seed, FLAT, first=16, logprobs=5).trial(ALL["numerics: weights quantised, fp8"], 4)
     assert judge(VIEWS[view](trial)).result.verdict is Verdict.DIVERGED
 
 
