@@ -46,6 +46,14 @@ AT_FAULT = ("conclude.baseline_drawn", "conclude.baseline_logprobs", "conclude.b
 ONE = 0.001
 """Share of the rows: the least, which is one row, or one pair."""
 
+SHARES = (ONE, 0.01, 0.03, 0.05)
+"""Of the rows, that are drawn at another temperature."""
+
+PAIRS = ((1.0, 0.0), (0.7, 0.0), (0.7, 1.0), (1.0, 0.7), (1.0, 1.4))
+"""Temperatures that were asked for and got."""
+
+OTHERS = {0.0: "greedy", 0.7: "0.7", 1.0: "1", 1.4: "1.4"}
+
 ARM = replace(speculating(2), draws=1)
 
 Seen = Iterator[tuple[str, str, Trial]]
@@ -64,12 +72,7 @@ def faults() -> list[Fault]:
     return [
         Fault("swapped", "one pair", "drawn", FOREIGN, swap=True, share=ONE, rules=warm),
         Fault("swapped", "5% of rows", "drawn", FOREIGN, swap=True, share=0.05, rules=warm),
-        at("greedy for 1", 1.0, 0.0, ONE),
-        at("greedy for 1", 1.0, 0.0, 0.05),
-        at("greedy for 0.7", 0.7, 0.0, ONE),
-        at("greedy for 0.7", 0.7, 0.0, 0.05),
-        at("1 for 0.7", 0.7, 1.0, 0.05),
-        at("0.7 for 1", 1.0, 0.7, 0.05),
+        *(at(f"{OTHERS[got]} for {asked:g}", asked, got, share) for asked, got in PAIRS for share in SHARES),
     ]
 
 

@@ -1,10 +1,12 @@
 """At which temperature was a completion drawn? A bet against the one that was asked for, one completion at a time.
 
 The lists name the best tokens at each position; all others are one outcome, "the rest", whose share at another
-temperature than 1 is known within bounds. For each other temperature the bet is its likelihood over the largest that
-the asked one allows. The mean of such ratios exceeds 1/a with a chance of at most a where the tokens were drawn as
-asked (Markov's inequality; Grünwald, de Heide, Koolen 2024, Safe Testing): no distribution is assumed and no sample
-size is too small.
+temperature than 1 is known within bounds. For each other temperature the bet is its likelihood over that of the asked
+one: among the listed tokens both are known; of whether a token is listed, the share within the bounds counts that is
+nearest to the other temperature's, which is the least favourable one (Huber, Strassen 1973). Where a cut-off decided as
+well, it is over the largest that the asked one allows. The mean of such ratios exceeds 1/a with a chance of at most a
+where the tokens were drawn as asked (Markov's inequality; Grünwald, de Heide, Koolen 2024, Safe Testing): no
+distribution is assumed and no sample size is too small.
 """
 
 from __future__ import annotations
@@ -29,7 +31,19 @@ SHOWN = (GREEDY, *(n / 10 for n in range(1, 31)))
 """Temperatures of which the likeliest is shown."""
 
 ENOUGH = 0.02
-"""Nats a token by which the kernels of two engines may let tokens look as if drawn at another temperature."""
+"""Nats a token by which the kernels of two engines may let tokens look as if drawn at another temperature, at most."""
+
+NOISE = 0.02
+"""Nats by which kernels move logprobs: what one bf16 unit on every logit makes. It lifts the mean of a ratio by so many
+of its standard deviations at most (Cauchy and Schwarz): next to nothing where one token is all but certain."""
+
+ON_GREEDY = 0.3
+"""Share of the stake that is on GREEDY; the others have as much as each other. A sampler that is left out, or a row
+that has the temperature of a greedy one, is the likeliest fault."""
+
+FROM_FIRST = 0.5
+"""Share of the stake that is on a row drawn otherwise from its first token on; the other places have as much as each
+other."""
 
 PIECE = 16
 """Tokens: at every so many the row may have changed to another temperature."""
@@ -48,6 +62,9 @@ _AT_ONCE = 256
 
 _LEAST = -50.0
 """Log of the least likelihood of a token that counts: below, it is as unlikely at every temperature."""
+
+_NEVER = 1e-12
+"""Stands for the chance of what the lists leave no room for."""
 
 _SURE = 1e-4
 """Probability by which a list's own numbers may be off."""
@@ -331,7 +348,7 @@ def drawn_from(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     """Weights of the listed tokens and of the rest at a temperature and cut-off, with the middle of what the rest may
     weigh, shape (N, K + 1)."""
     listed, least, most = weights_at(draws, temperature)
-    rest = np.sqrt(np.maximum(least, most * 1e-6) * most)
+    rest = _middle(least, most)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), listed.shape[1]), rest, cut), cut)
     rest = _of_rest(listed, kept, rest, cut)
     width = listed.shape[1]
@@ -359,13 +376,19 @@ def winnings(many: Sequence[Draws], asked: float, cut: Cut) -> Iterator[tuple[li
 
 def bet(won: FloatArray) -> Bet | None:
     """The mean over all other temperatures, and over the places from which on they may be in force, of what they win at
-    the positions of one completion, shape (A, N); None where too few tokens have lists."""
+    the positions of one completion, shape (A, N), GREEDY first; None where too few tokens have lists."""
     if won.shape[1] < FEWEST:
         return None
     starts = np.arange(0, won.shape[1] - FEWEST + 1, PIECE)
     logs = np.cumsum(won[:, ::-1], axis=1)[:, ::-1][:, starts]
+    logs += np.log(_shared(len(won), ON_GREEDY))[:, None] + np.log(_shared(len(starts), FROM_FIRST))
     most = float(logs.max())
-    return Bet(most + float(np.log(np.exp(logs - most).mean())), int(starts[int(logs.max(axis=0).argmax())]))
+    return Bet(most + float(np.log(np.exp(logs - most).sum())), int(starts[int(logs.max(axis=0).argmax())]))
+
+
+def _shared(count: int, first: float) -> FloatArray:
+    """Shares of a stake, of which the first of `count` has so much."""
+    return np.array([first, *[(1.0 - first) / (count - 1)] * (count - 1)]) if count > 1 else np.ones(1)
 
 
 def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
@@ -397,9 +420,12 @@ def joined(many: Sequence[Draws]) -> Draws:
 
 
 def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
-    """What each other temperature wins at each position (nats), shape (A, N)."""
+    """What each other temperature wins at each position (nats), shape (A, N), GREEDY first."""
+    near = {*(asked * factor for factor in FACTORS), *({1.0} if abs(asked - 1) > 0.1 else set())}
+    others = [GREEDY, *sorted(near - {GREEDY})]
+    if cut == Cut():
+        return _won_uncut(draws, asked, others)
     allowed = most_likely(draws, asked, cut)
-    others = sorted({GREEDY, *(asked * factor for factor in FACTORS), *({1.0} if abs(asked - 1) > 0.1 else set())})
     # What the asked temperature makes possible stays possible: one odd token does not lose the bet.
     hedge = np.log(HEDGE) + likelihood(draws, asked, cut)
     return np.stack(
@@ -410,3 +436,36 @@ def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
             for other in others
         ]
     )
+
+
+def _won_uncut(draws: Draws, asked: float, others: Sequence[float]) -> FloatArray:
+    """The same where nothing is cut off."""
+    row, (listed, least, most) = np.arange(len(draws)), weights_at(draws, asked)
+    whole, own = listed.sum(axis=1), _among(listed)
+    fewest, largest = least / (whole + least), most / (whole + most)
+    found = np.empty((len(others), len(draws)))
+    for number, other in enumerate(others):
+        listed, least, most = weights_at(draws, other)
+        rest = _middle(least, most)
+        share = rest / (listed.sum(axis=1) + rest)
+        known = np.clip(np.clip(share, fewest, largest), _NEVER, 1.0 - _NEVER)
+        ratio = _among(listed) / own
+        ratio *= ((1.0 - HEDGE) * (1.0 - share) / (1.0 - known))[:, None]
+        ratio += HEDGE
+        of_rest = (1.0 - HEDGE) * share / known + HEDGE
+        squares = (1.0 - known) * np.einsum("nk,nk,nk->n", own, ratio, ratio) + known * of_rest * of_rest
+        noise = np.log1p(NOISE * np.sqrt(np.maximum(squares - 1.0, 0.0)))
+        column = np.minimum(draws.drawn, listed.shape[1] - 1)
+        won = np.log(np.where(draws.drawn < listed.shape[1], ratio[row, column], of_rest))
+        found[number] = np.maximum(won - np.minimum(ENOUGH, noise), _LEAST)
+    return found
+
+
+def _among(listed: FloatArray) -> FloatArray:
+    """Probabilities of the listed tokens, were there no others, (N, K); none too small to divide by."""
+    return np.asarray(np.maximum(listed / listed.sum(axis=1, keepdims=True), np.exp(_LEAST)), dtype=np.float64)
+
+
+def _middle(least: FloatArray, most: FloatArray) -> FloatArray:
+    """Of what the rest may weigh."""
+    return np.asarray(np.sqrt(np.maximum(least, most * 1e-6) * most), dtype=np.float64)

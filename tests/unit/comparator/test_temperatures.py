@@ -11,7 +11,7 @@ from captures import capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.comparator.reference.cutoff import beyond
-from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like
+from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like, winnings
 from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.evidence import CutoffEvidence, TemperatureEvidence
 
@@ -238,6 +238,42 @@ def test_the_bet_is_an_e_value(asked: float, cut: Cut, width: int) -> None:
     assert len(won) == 160
     assert (won > np.log(20)).sum() <= 8
     assert won.max() < np.log(160 / 0.01)
+
+
+@pytest.mark.parametrize("asked", [0.3, 0.7, 1.0, 1.5])
+@pytest.mark.parametrize("width", [2, 8, 20])
+@pytest.mark.parametrize("sharpness", [(0.2, 1.0), (3.0, 10.0)], ids=["flat", "peaked"])
+def test_each_token_wins_nothing_on_average(asked: float, width: int, sharpness: tuple[float, float]) -> None:
+    """By the chance of every token that could have come, what one wins has a mean of at most 1 under each bet."""
+    logits = Language(41, sharpness=sharpness).logits[:8, 0, :]  # another position each
+    logs = logits - np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True))
+    logs -= logits.max(axis=1, keepdims=True)
+    chances = np.exp((logs - logs.max(axis=1, keepdims=True)) / asked)
+    for mine, chance in zip(logs, chances / chances.sum(axis=1, keepdims=True), strict=True):
+        best = np.argsort(-mine)[:width]
+        ids = np.concatenate([np.tile(best, (WORDS, 1)), np.arange(WORDS)[:, None]], axis=1)
+        draws, places = draws_of(TopLogprobs(ids, mine[ids]), np.arange(WORDS), width, WORDS)
+        ((_, won),) = winnings([draws], asked, Cut())
+        assert len(places) == WORDS
+        assert float((np.exp(won) * chance).sum(axis=1).max()) <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("asked", "drawn_at", "width", "sharpness", "least"),
+    [(1.0, 0.0, 5, (1.0, 8.0), 90), (1.0, 0.0, 5, (2.0, 10.0), 12), (0.7, 1.2, 20, (0.3, 2.0), 70)],
+    ids=["greedy", "greedy, peaked", "hotter"],
+)
+def test_most_rows_that_can_be_found_are(
+    asked: float, drawn_at: float, width: int, sharpness: tuple[float, float], least: int
+) -> None:
+    """Of 96 rows, as one of 96 each."""
+    language, many = Language(4_500_001, sharpness=sharpness), []
+    for row in range(96):
+        tokens = language.draw(row % REQUESTS, drawn_at, Cut())
+        top = language.score(row % REQUESTS, tokens, width)
+        many.append(draws_of(top, np.array(tokens), width, WORDS)[0])
+    won = [one.log_won for one in bets(many, asked, Cut()) if one is not None]
+    assert (np.array(won) >= np.log(96 / 0.001)).sum() >= least
 
 
 def test_the_temperature_that_is_shown_is_near() -> None:
