@@ -123,7 +123,7 @@ def ask(base: Capture, arms: dict[str, Capture], folder: Path) -> list[Crossing]
     scores, found = read_scores(folder / "scores.jsonl"), list[Crossing]()
     for arm in arms.values():
         said = compare(base, arm, scores)
-        found += crossings(arm, said.findings, [key.request for key in base.completions])
+        found += crossings(arm, said.findings, [key.request for key in base.completions], scores)
     return found
 
 

@@ -73,8 +73,8 @@ def _chosen(
     order = [request.id for request in plan.requests]
     for arm in arms:
         candidate = captures[arm]
-        comparison = compare(baseline, candidate, scores.of({arm, plan.baseline}))
-        found += crossings(candidate, comparison.findings, order)
+        known = scores.of({arm, plan.baseline})
+        found += crossings(candidate, compare(baseline, candidate, known).findings, order, known)
     seen = {request.id for request in plan.requests if request.has_images}
     return [one for one in found if not seen & {one.receiver.request, one.donor.request}]
 

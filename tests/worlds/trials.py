@@ -201,7 +201,7 @@ def is_greedy(arm: Capture) -> bool:
 def crossed(world: World, trial: Trial) -> Trial:
     """The trial as `parity run` has it: what its own prompts do not explain is scored after those of others."""
     first = compare(trial.baseline, trial.candidate, trial.scores, trial.options)
-    asked = crossings(trial.candidate, first.findings)
+    asked = crossings(trial.candidate, first.findings, scores=trial.scores)
     pairs = [sequence(one, trial.candidate) for one in asked]
     answers = force(world.model, Arm("cuda/base", PREFILL), [(tuple(p.tolist()), t) for p, t in pairs], top=20)
     return replace(

@@ -3,18 +3,24 @@
 Where no completion of the run holds the tokens (two rows were swapped, and each drew its own text), the scorer decides:
 it scores them once more, after the prompts of other requests. Here is which of these to ask; detect/donors.py says what
 the answers say.
+
+A flat model draws whatever comes: a swapped row is then a little more surprising than the others at its first tokens,
+and no more. Where no logprobs of the engine's own tell it, the most surprising rows are asked about each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import isqrt
 
 import numpy as np
 
 from parity.comparator.inputs.questions import temperature_in
-from parity.records import Capture, Completion, Finding, Key, Kind, Severity, TokenIds
+from parity.comparator.reference.crossed import surprise
+from parity.records import Capture, Completion, Finding, Key, Kind, ScoreKey, Scores, Severity, TokenIds
 from parity.records.crossings import Crossing
 from parity.records.evidence import JudgedBy, TemperatureEvidence
+from parity.records.sampling import forbids, penalises
 
 ROWS = 64
 """Completions that are asked about at most, the heaviest findings first."""
@@ -34,6 +40,13 @@ well."""
 
 FEWEST = 8
 """Tokens that a completion, or its rest, must have."""
+
+FIRST = 8
+"""Tokens over which rows are compared by surprise: after them another's text explains itself."""
+
+STRANGE = 8
+"""Completions that are asked about each other at least, because they are the most surprising: about as many questions
+as of 64 completions. Of N completions the square root of N, so that there are N questions."""
 
 _BY_SCORES = (JudgedBy.SCORES, None)
 """Logprobs that disagree do so with scores."""
@@ -62,14 +75,35 @@ def _is_hot(evidence: object) -> bool:
     return not isinstance(evidence, TemperatureEvidence) or evidence.looks_like > evidence.asked
 
 
-def crossings(candidate: Capture, findings: Iterable[Finding], order: Sequence[str] = ()) -> list[Crossing]:
-    """What the scorer is to be asked, by the findings of a comparison, the heaviest first.
+def strange(candidate: Capture, scores: Scores, known: Collection[Key] = ()) -> list[Key]:
+    """Drawn completions, beside those `known` to be suspicious, whose first tokens surprise most, the most surprising
+    first: those of which nothing but scores could tell that they are another's. In models whose text depends on its
+    prompt for long they are found without; in flat ones nine of ten swapped rows are among these."""
+    found: dict[Key, float] = {}
+    for one in candidate:
+        sampling = candidate.sampling_of(one)
+        top = scores.get(ScoreKey(candidate.header.arm, *one.key))
+        temperature = temperature_in(sampling)
+        if one.logprobs is not None or top is None or temperature <= 0 or penalises(sampling) or forbids(sampling):
+            continue
+        if len(one.token_ids) >= FEWEST and len(top) == len(one.token_ids):
+            found[one.key] = surprise(top.part(stop=FIRST), one.token_ids[:FIRST], temperature)
+    most = min(ROWS, max(STRANGE, isqrt(len(found)) + 1))
+    return [key for key in sorted(found, key=lambda key: -found[key])[:most] if key not in known]
+
+
+def crossings(
+    candidate: Capture, findings: Iterable[Finding], order: Sequence[str] = (), scores: Scores | None = None
+) -> list[Crossing]:
+    """What the scorer is to be asked, by the findings of a comparison, the heaviest first; then, with `scores`, about
+    the most surprising completions, each after the prompts of the others alone.
 
     `order`: requests as they were sent; neighbours are asked about first, and before them the other suspicious
     completions: rows that were mixed up with each other are all among these.
     """
     rows = dict(list(suspicious(candidate, findings).items())[:ROWS])
-    if not rows:
+    odd = strange(candidate, scores or {}, rows)
+    if not rows and len(odd) < 2:
         return []
     numbers = {request: number for number, request in enumerate(order)}
     for one in candidate:
@@ -77,15 +111,19 @@ def crossings(candidate: Capture, findings: Iterable[Finding], order: Sequence[s
     by_round: dict[int, list[Completion]] = {}
     for one in sorted(candidate, key=lambda one: (numbers[one.key.request], one.key.sample)):
         by_round.setdefault(one.key.round, []).append(one)
-    each = max(FEWEST, min(EACH, MOST // len(rows)))
+    each = max(FEWEST, min(EACH, MOST // (len(rows) + len(odd))))
     found: list[Crossing] = []
-    for key, position in rows.items():
+    for key in (*rows, *odd):
         receiver = candidate.completions[key]
         near = sorted(
-            by_round[key.round],
-            key=lambda one: (one.key not in rows, abs(numbers[one.key.request] - numbers[key.request])),
+            (one for one in by_round[key.round] if key in rows or one.key in rows or one.key in odd),
+            key=lambda one: (
+                one.key not in rows,
+                one.key not in odd,
+                abs(numbers[one.key.request] - numbers[key.request]),
+            ),
         )
-        found += _of_row(candidate.header.arm, receiver, position, near, rows, each)
+        found += _of_row(candidate.header.arm, receiver, rows.get(key, 0), near, rows, each)
     return found
 
 

@@ -70,15 +70,17 @@ def named(asking: Asking) -> dict[Key, Event]:
     rows, found = len(candidate.completions), dict[Key, Event]()
     for key, asked in by_row.items():
         answers = list(_answers(asked, asking, usual))
-        # With which token it begins was looked for: as many beginnings as there are places.
-        tries = len(asked) * max(1, len(candidate.completions[key].token_ids)) * rows
-        least = float(np.log(tries / asking.alpha))
-        likely = [one for one in answers if one.apart >= APART and one.log_apart >= least]
+        # With which token it begins was looked for: as many beginnings as there are places. Half of the error rate is
+        # the first one's.
+        places = max(1, len(candidate.completions[key].token_ids))
+        tries = {one.start: 2 * len(asked) * rows * (places if one.start else 1) for one in asked}
+        least = {start: float(np.log(count / asking.alpha)) for start, count in tries.items()}
+        likely = [one for one in answers if one.apart >= APART and one.log_apart >= least[one.crossing.start]]
         if not likely:
-            likely = [one for one in answers if one.explains and one.log_won >= least]
+            likely = [one for one in answers if one.explains and one.log_won >= least[one.crossing.start]]
         if likely:
             best = max(likely, key=lambda one: (one.apart, one.log_won))
-            found[key] = _event(best, likely, candidate, tries)
+            found[key] = _event(best, likely, candidate, tries[best.crossing.start])
     return found
 
 

@@ -17,14 +17,16 @@ from parity.comparator.reference.temperature import (
     ENOUGH,
     FEWEST,
     Cut,
-    Draws,
     draws_of,
     listed_width,
-    most_likely,
+    most_likely_of,
     weights_at,
 )
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
+
+LITTLE = 1e-3
+"""Stands for a probability, or a variance, of nothing."""
 
 LEAST = -50.0
 """Log of the least probability of a token after the other text: what is not listed there has no bound of its own."""
@@ -56,6 +58,23 @@ def log_won(
     return float((least - most - ENOUGH).sum())
 
 
+def surprise(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:
+    """How much less likely drawn tokens are than tokens drawn there are usually: standard deviations of the sum."""
+    draws, places = draws_of(top, tokens, listed_width([top]), None)
+    if not len(places) or not draws.logs.shape[1]:
+        return 0.0
+    # What is not listed counts as one token of about the last one's weight: this is to compare rows, not to judge them.
+    logs = np.concatenate([draws.logs, np.minimum(draws.logs[:, -1:], np.log(draws.rest + LITTLE)[:, None])], axis=1)
+    weights = np.exp((logs - logs[:, :1]) / temperature)
+    weights[:, -1] = np.exp(-draws.logs[:, 0] / temperature) * (draws.rest + LITTLE) ** (1 / max(temperature, 1.0))
+    chance = weights / weights.sum(axis=1, keepdims=True)
+    logs = logs / temperature
+    mean = (chance * logs).sum(axis=1)
+    spread = (chance * logs * logs).sum(axis=1) - mean * mean
+    drawn = np.maximum(_chosen(top, tokens)[places], LEAST) / temperature
+    return float((mean - drawn).sum() / np.sqrt(np.maximum(spread, 0.0).sum() + LITTLE))
+
+
 def explains(other: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size: int | None) -> bool:
     """Are `tokens` what a sampler draws after the other text, from the first to the last?"""
     logs = tail_logs(other, tokens, temperature, vocab_size)
@@ -73,15 +92,8 @@ def _bounds(top: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_size: int | 
     whole = listed.sum(axis=1)
     own = (chosen - draws.logs[:, 0]) / asked.temperature
     least[places] = np.maximum(own - np.log(whole + rest), LEAST)
-    most[places] = _at_most(draws, own - np.log(whole), asked)
+    most[places] = most_likely_of(draws, chosen, asked.temperature, asked.cut)
     return least, most
-
-
-def _at_most(draws: Draws, alone: FloatArray, asked: Asked) -> FloatArray:
-    """`alone`: log of the share that a token which is not listed has of all listed ones."""
-    bound = most_likely(draws, asked.temperature, asked.cut)
-    is_listed = draws.drawn < draws.logs.shape[1]
-    return np.where(is_listed, bound, np.minimum(bound, alone))
 
 
 def _chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:

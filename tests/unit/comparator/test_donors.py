@@ -10,7 +10,7 @@ import pytest
 from captures import capture, completion
 
 from parity.comparator import Comparison, compare
-from parity.comparator.detect.crossings import EACH, SCORED, crossings, sequence
+from parity.comparator.detect.crossings import EACH, SCORED, STRANGE, crossings, sequence
 from parity.comparator.reference.crossed import Asked, log_won, set_apart
 from parity.comparator.reference.temperature import Cut
 from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs
@@ -113,6 +113,47 @@ def test_rests_swapped_in_the_middle_begin_where_they_were_swapped() -> None:
     found = leaks(after)
     assert {request: donor for request, (_, donor) in found.items()} == {"p3": "p17", "p17": "p3"}
     assert all(16 <= position <= 24 for position, _ in found.values())
+
+
+def fading(seed: int) -> Language:
+    """A flat language that forgets its prompt after eight tokens: what is swapped there surprises hardly anybody."""
+    language = Language(seed)
+    language.logits[:, :8] = language.rng.gumbel(size=(REQUESTS, 8, WORDS))
+    language.logits[:, 8:] = language.logits[:1, 8:]
+    language.logits[:, :, 0] = -1e9
+    return language
+
+
+@pytest.mark.parametrize("seed", range(4_500_000, 4_500_006))
+def test_the_most_surprising_rows_are_asked_about_each_other(seed: int) -> None:
+    language = fading(seed)
+    base, other = language.arm("cpu/base"), language.arm("cpu/mtp", {3: language.draw(17), 17: language.draw(3)})
+    scores = language.scores(base, other)
+    first = compare(base, other, scores)
+    assert list(first.corrupt) == []
+    asked = crossings(other, first.findings, scores=scores)
+    assert {"p3", "p17"} <= {one.receiver.request for one in asked}
+    assert len(asked) <= STRANGE * (STRANGE - 1)
+    assert {one.start for one in asked} == {0}
+    found = leaks(compare(base, other, scores, None, language.answers(other, asked)))
+    assert found == {"p3": (0, "p17"), "p17": (0, "p3")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_surprising_rows_of_sound_arms_are_nobody_elses(seed: int) -> None:
+    language = fading(seed)
+    base, other = language.arm("cpu/base"), language.arm("cpu/mtp")
+    scores = language.scores(base, other)
+    asked = crossings(other, compare(base, other, scores).findings, scores=scores)
+    assert len(asked) == STRANGE * (STRANGE - 1)
+    assert leaks(compare(base, other, scores, None, language.answers(other, asked))) == {}
+
+
+def test_rows_whose_own_logprobs_tell_it_are_not_asked_about() -> None:
+    language = fading(1)
+    base, other = language.arm("cpu/base"), language.arm("cpu/mtp", own=True)
+    scores = language.scores(base, other)
+    assert crossings(other, compare(base, other, scores).findings, scores=scores) == []
 
 
 def test_own_logprobs_name_the_donor_where_the_tokens_hardly_do() -> None:
