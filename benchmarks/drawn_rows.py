@@ -46,7 +46,7 @@ AT_FAULT = ("conclude.baseline_drawn", "conclude.baseline_logprobs", "conclude.b
 ONE = 0.001
 """Share of the rows: the least, which is one row, or one pair."""
 
-SHARES = (ONE, 0.01, 0.03, 0.05)
+SHARES = (0.01, 0.03, 0.05)
 """Of the rows, that are drawn at another temperature."""
 
 PAIRS = ((1.0, 0.0), (0.7, 0.0), (0.7, 1.0), (1.0, 0.7), (1.0, 1.4))

@@ -198,7 +198,7 @@ def _won(grouped: Outcomes, places: Places) -> list[tuple[Drawn, Cut, Bet]]:
             places.add(temperature, cut, some, won)
             ends = np.cumsum([len(one.draws) for one in some])
             for one, part in zip(some, np.split(won, ends[:-1], axis=1), strict=True):
-                if (made := bet(part)) is not None:
+                if (made := bet(part, temperature)) is not None:
                     found.append((one, cut, made))
     return found
 

@@ -37,9 +37,9 @@ NOISE = 0.02
 """Nats by which kernels move logprobs: what one bf16 unit on every logit makes. It lifts the mean of a ratio by so many
 of its standard deviations at most (Cauchy and Schwarz): next to nothing where one token is all but certain."""
 
-ON_GREEDY = 0.3
-"""Share of the stake that is on GREEDY; the others have as much as each other. A sampler that is left out, or a row
-that has the temperature of a greedy one, is the likeliest fault."""
+ON_PLAIN = 0.3
+"""Share of the stake that is on GREEDY, and on 1 where that is not asked for; the others have as much as each other. A
+sampler, or a temperature, that is left out is the likeliest fault, and a neighbour's is often one of these."""
 
 FROM_FIRST = 0.5
 """Share of the stake that is on a row drawn otherwise from its first token on; the other places have as much as each
@@ -366,29 +366,38 @@ def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
 
 def winnings(many: Sequence[Draws], asked: float, cut: Cut) -> Iterator[tuple[list[int], FloatArray]]:
     """What each other temperature wins at each position of completions that asked for the same, some completions at a
-    time: (their rows in `many`, nats of shape (A, N), their positions one after the other). Those without lists are
-    left out."""
+    time: (their rows in `many`, nats of shape (A, N) in the order of `others_than`, their positions one after the
+    other). Those without lists are left out."""
     rows = [row for row, one in enumerate(many) if len(one) and one.logs.shape[1] >= 2]
     for begin in range(0, len(rows), _AT_ONCE):
         part = rows[begin : begin + _AT_ONCE]
         yield part, _won(joined([many[row] for row in part]), asked, cut)
 
 
-def bet(won: FloatArray) -> Bet | None:
+def bet(won: FloatArray, asked: float) -> Bet | None:
     """The mean over all other temperatures, and over the places from which on they may be in force, of what they win at
-    the positions of one completion, shape (A, N), GREEDY first; None where too few tokens have lists."""
+    the positions of one completion, shape (A, N); None where too few tokens have lists."""
     if won.shape[1] < FEWEST:
         return None
     starts = np.arange(0, won.shape[1] - FEWEST + 1, PIECE)
     logs = np.cumsum(won[:, ::-1], axis=1)[:, ::-1][:, starts]
-    logs += np.log(_shared(len(won), ON_GREEDY))[:, None] + np.log(_shared(len(starts), FROM_FIRST))
+    plain = 1 + (1.0 in others_than(asked))
+    logs += np.log(_shared(len(won), plain, ON_PLAIN))[:, None] + np.log(_shared(len(starts), 1, FROM_FIRST))
     most = float(logs.max())
     return Bet(most + float(np.log(np.exp(logs - most).sum())), int(starts[int(logs.max(axis=0).argmax())]))
 
 
-def _shared(count: int, first: float) -> FloatArray:
-    """Shares of a stake, of which the first of `count` has so much."""
-    return np.array([first, *[(1.0 - first) / (count - 1)] * (count - 1)]) if count > 1 else np.ones(1)
+def _shared(count: int, first: int, each: float) -> FloatArray:
+    """Shares of a stake, of which each of the `first` has so much."""
+    if count <= first:
+        return np.full(count, 1.0 / count)
+    return np.array([*[each] * first, *[(1.0 - first * each) / (count - first)] * (count - first)])
+
+
+def others_than(asked: float) -> list[float]:
+    """The temperatures that are bet on: GREEDY, 1 where that is another one, and factors of the one asked for."""
+    plain = [GREEDY, *([1.0] if abs(asked - 1) > 0.1 else [])]
+    return [*plain, *sorted({asked * factor for factor in FACTORS} - set(plain))]
 
 
 def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
@@ -397,7 +406,7 @@ def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
     for part, won in winnings(many, asked, cut):
         ends = np.cumsum([len(many[row]) for row in part]).tolist()
         for row, first, last in zip(part, [0, *ends], ends, strict=False):
-            result[row] = bet(won[:, first:last])
+            result[row] = bet(won[:, first:last], asked)
     return result
 
 
@@ -420,9 +429,8 @@ def joined(many: Sequence[Draws]) -> Draws:
 
 
 def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
-    """What each other temperature wins at each position (nats), shape (A, N), GREEDY first."""
-    near = {*(asked * factor for factor in FACTORS), *({1.0} if abs(asked - 1) > 0.1 else set())}
-    others = [GREEDY, *sorted(near - {GREEDY})]
+    """What each other temperature wins at each position (nats), shape (A, N)."""
+    others = others_than(asked)
     if cut == Cut():
         return _won_uncut(draws, asked, others)
     allowed = most_likely(draws, asked, cut)
