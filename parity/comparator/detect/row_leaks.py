@@ -121,11 +121,12 @@ def taken_over(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
         query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n), strict=True)
         for n, at in loose
     )
+    wrong = _events_of(cases)
     changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
         case = changed.get(n, cases[n])
         event, tokens = case.events[at], case.b.token_ids
-        if leak is None or leak.is_weak:
+        if leak is None or leak.is_weak or is_wrong_too(leak, wrong):
             continue
         own = _without_own(event, leak)
         if own.length < event.agrees_after + SPEAKING:
@@ -292,7 +293,7 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
         )
         for n, at in loose
     )
-    wrong = {case.b.key: case.events for case in cases if case.events}
+    wrong = _events_of(cases)
     changed: dict[int, Case] = {}
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = changed.get(n, cases[n])
@@ -329,6 +330,10 @@ def _unscored(cases: Sequence[Case], bare: npt.NDArray[np.int64], donors: Donors
             case = replace(case, suspect=event)
         changed[n] = case
     return replaced(cases, changed)
+
+
+def _events_of(cases: Sequence[Case]) -> dict[Key, Sequence[Event]]:
+    return {case.b.key: case.events for case in cases if case.events}
 
 
 def _may_be_taken(case: Case, setup: Setup) -> bool:

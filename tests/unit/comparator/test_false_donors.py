@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from worlds import BASE, PEAKED, Fault, World, speculating
+from worlds import BASE, FLAT, PEAKED, Fault, World, speculating
 from worlds.choosing import Lapse
 from worlds.faults import rows, substitute
+from worlds.model import Shape
 from worlds.seen_as import VIEWS
 from worlds.trials import Judged, Trial, judge
 from worlds.world import WORDS
@@ -19,8 +20,10 @@ from parity.records import Kind
 UNSCORED, SCORED = "lists, unscored", "scored"
 
 
-def judged(fault: Fault, view: str, seed: int, requests: int, temperature: float = 0.0) -> Judged:
-    world = World(seed, PEAKED)
+def judged(
+    fault: Fault, view: str, seed: int, requests: int, temperature: float = 0.0, shape: Shape = PEAKED
+) -> Judged:
+    world = World(seed, shape)
     asked = world.requests(requests)
     same: dict[str, Any] = {"max_tokens": 64, "logprobs": 5, "temperature": temperature}
     base = world.run(asked, BASE, **same).capture
@@ -53,6 +56,14 @@ def test_two_completions_with_the_same_wrong_tokens_name_nobody(seed: int, start
     said = judged(second_best(start, 2), SCORED, seed, 256, temperature)
     assert said.found > 5
     assert named(said) == []
+
+
+@pytest.mark.parametrize(("start", "count", "most"), [(22, 2, 0), (25, 3, 1)])
+def test_second_best_tokens_of_a_flat_model_are_hardly_anybodys(start: int, count: int, most: int) -> None:
+    """Two such completions go on alike to their ends; three tokens in a row stand elsewhere."""
+    said = judged(second_best(start, count), SCORED, 4150020, 512, shape=FLAT)
+    assert said.found > 90
+    assert len(named(said)) <= most
 
 
 def test_among_drawn_tokens_only_those_speak_that_are_unlikely() -> None:
