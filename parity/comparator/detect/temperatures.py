@@ -45,7 +45,7 @@ USUAL = 0.95
 """Share of the baseline's completions that are taken for clean."""
 
 AS_WELL = 3.0
-"""Nats that the bet must win outside stretches that no sampler draws, for a hotter temperature to explain them."""
+"""Nats that the bet must win outside stretches that no sampler draws, for another temperature to explain them."""
 
 
 class Warmth(Struct, frozen=True):
@@ -85,9 +85,12 @@ class Temperatures(Struct, frozen=True):
 
     def event(self, b: Completion, asked: float, judged_by: JudgedBy, unlikely: Sequence[Event]) -> Event | None:
         """What is wrong with this completion's temperature. `unlikely`: stretches that no sampler draws as asked; they
-        are the fault where the rest does not look any hotter."""
+        are the fault where the rest does not look any hotter; nor any colder, where they are chunks said twice, as
+        greedy text falls into loops."""
         found = self.found.get(b.key)
-        if found is None or found.looks_like == asked or (unlikely and found.looks_like < asked):
+        if found is None or found.looks_like == asked:
+            return None
+        if found.looks_like < asked and any(one.kind is not Kind.DUPLICATION for one in unlikely):
             return None
         if unlikely:
             apart = ~np.isin(found.places, [place for one in unlikely for place in range(one.position, one.end)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from worlds import FLAT, Fault
+from worlds.choosing import Lapse
 from worlds.faults import double
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, judge
@@ -52,6 +53,17 @@ def test_tokens_said_twice_are_found_in_drawn_rows_of_a_server(more: dict[str, f
     assert judged.hit == 6
     assert judged.place == judged.found >= 5
     assert {one.kind for one in judged.result.corrupt} == {Kind.DUPLICATION}
+
+
+def test_greedy_rows_that_end_in_loops_are_named_by_their_temperature() -> None:
+    """From the first token on: a loop says its chunks again, as a duplication would."""
+    lapse = Lapse(values={"temperature": 0.0})
+    fault = Fault("greedy", "", "", ("wrong_temperature",), lapse=lapse, share=0.1, rules={"temperature": 1.0})
+    judged = judge(Faulty(4_500_000, FLAT, first=64, max_tokens=256).trial(fault, 1))
+    assert not judged.accused
+    assert judged.kind == judged.found == judged.hit == 6
+    rows = [one for one in judged.result.corrupt if one.key in judged.trial.truth.rows]
+    assert {one.position for one in rows} == {0}
 
 
 @pytest.mark.parametrize(
