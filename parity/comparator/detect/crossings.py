@@ -16,7 +16,7 @@ from math import isqrt
 import numpy as np
 
 from parity.comparator.inputs.questions import temperature_in
-from parity.comparator.reference.crossed import surprise
+from parity.comparator.reference.crossed import excess
 from parity.records import Capture, Completion, Finding, Key, Kind, ScoreKey, Scores, Severity, TokenIds
 from parity.records.crossings import Crossing
 from parity.records.evidence import JudgedBy, TemperatureEvidence
@@ -42,7 +42,7 @@ FEWEST = 8
 """Tokens that a completion, or its rest, must have."""
 
 FIRST = 8
-"""Tokens over which rows are compared by surprise: after them another's text explains itself."""
+"""Tokens over which rows are compared by surprisal: after them another's text explains itself."""
 
 STRANGE = 8
 """Completions that are asked about each other at least, because they are the most surprising: about as many questions
@@ -76,7 +76,7 @@ def _is_hot(evidence: object) -> bool:
 
 
 def strange(candidate: Capture, scores: Scores, known: Collection[Key] = ()) -> list[Key]:
-    """Drawn completions, beside those `known` to be suspicious, whose first tokens surprise most, the most surprising
+    """Drawn completions, beside those `known` to be suspicious, whose first tokens are the least expected, these
     first: those of which nothing but scores could tell that they are another's. In models whose text depends on its
     prompt for long they are found without; in flat ones nine of ten swapped rows are among these."""
     found: dict[Key, float] = {}
@@ -87,7 +87,7 @@ def strange(candidate: Capture, scores: Scores, known: Collection[Key] = ()) -> 
         if one.logprobs is not None or top is None or temperature <= 0 or penalises(sampling) or forbids(sampling):
             continue
         if len(one.token_ids) >= FEWEST and len(top) == len(one.token_ids):
-            found[one.key] = surprise(top.part(stop=FIRST), one.token_ids[:FIRST], temperature)
+            found[one.key] = excess(top.part(stop=FIRST), one.token_ids[:FIRST], temperature)
     most = min(ROWS, max(STRANGE, isqrt(len(found)) + 1))
     return [key for key in sorted(found, key=lambda key: -found[key])[:most] if key not in known]
 

@@ -58,7 +58,7 @@ def log_won(
     return float((least - most - ENOUGH).sum())
 
 
-def surprise(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:
+def excess(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:
     """How much less likely drawn tokens are than tokens drawn there are usually: standard deviations of the sum."""
     draws, places = draws_of(top, tokens, listed_width([top]), None)
     if not len(places) or not draws.logs.shape[1]:
