@@ -138,8 +138,8 @@ def decided(views: Sequence[TokenGaps], tolerance: float) -> list[Decided]:
 
 
 def places_beyond(gaps: FloatArray, sizes: Sequence[int], nats: float) -> Iterator[list[int]]:
-    """Of each of some completions: where its token lies farther below the best, ascending. gaps: of completions of these
-    sizes, end to end."""
+    """Of each of some completions: where its token lies farther below the best, ascending. gaps: of completions of
+    these sizes, end to end."""
     return _by_row(np.flatnonzero(gaps > nats), np.cumsum(sizes).tolist())
 
 

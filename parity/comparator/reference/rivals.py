@@ -77,8 +77,8 @@ def rivals_where_parted(
     pairs: Pairs, reference: Reference, arm: str, *, left_out: Callable[[Completion], bool] | None
 ) -> Rivals:
     """Of the pairs that part at a token of both; `arm`: the candidate's name, `left_out`: of which of the baseline's
-    completions nothing is asked (None: of all). Where both were chosen from logits that no score shows, only a rival that is the best
-    even so is one."""
+    completions nothing is asked (None: of all). Where both were chosen from logits that no score shows, only a rival
+    that is the best even so is one."""
     parted = np.flatnonzero(~pairs.identical) if reference.scored(arm) else np.empty(0, dtype=np.int64)
     pieces = (parted[begin : begin + _AT_ONCE] for begin in range(0, len(parted), _AT_ONCE))
     found = [_in_rows(pairs, piece, reference, arm, left_out) for piece in pieces]
