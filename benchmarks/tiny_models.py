@@ -1,7 +1,7 @@
 """Run the small checkpoints of `parity model tiny` on vLLM's CPU build, `base` and `mtp`, and say how each goes.
 
     python benchmarks/tiny_models.py [mimo glm4_moe …] [--out DIRECTORY]
-    python benchmarks/tiny_models.py --views [--seeds 4] [--first-seed 0] [qwen3_next …]
+    python benchmarks/tiny_models.py --views [--seeds 4] [--first-seed 0] [--asked '--frequency-penalty 0.4'] [mimo …]
 
 Prints a Markdown table: what each family's run said, how many drafts were accepted, or the engine's own last words.
 Two engine starts a family. The exit code is the number of families that ran otherwise than `parity/tiny/families.py`
@@ -9,7 +9,7 @@ says: did not though they should, or did though a reason is given there why they
 
 `--views`: as many checkpoints of each family; greedy, 96 tokens of 64 prompts, five logprobs listed, all scored; base
 against mtp, judged in each view of `worlds.seen_as`. Neither arm has a fault, and experts of random weights lie far
-apart. The exit code is the number of runs in which somebody is accused.
+apart. `--asked`: more options of `parity run`. The exit code is the number of runs in which somebody is accused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ def run_of(family: str, model: Path, out: Path, *options: str) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def views(families: Sequence[str], seeds: Sequence[int], home: Path) -> int:
+def views(families: Sequence[str], seeds: Sequence[int], home: Path, asked: Sequence[str]) -> int:
     """Runs that accuse somebody, though no arm has a fault."""
     sys.path[:0] = [str(TESTS), str(TESTS / "support")]
     from worlds import Truth
@@ -76,7 +77,7 @@ def views(families: Sequence[str], seeds: Sequence[int], home: Path) -> int:
                 write_checkpoint(name, model, seed=seed)
             if not (run / "result.json").exists():
                 run_of(name, model, run, "-k", "2", "--suite", "mixed", "--max-tokens", "96", "--logprobs", "5",
-                       "--score", "all")  # fmt: skip
+                       "--score", "all", *asked)  # fmt: skip
             arms = read_capture(run / "cpu-base.jsonl"), read_capture(run / "cpu-mtp.jsonl")
             trial = Trial(run.name, seed, *arms, read_scores(run / "scores.jsonl"), Truth(), CompareOptions())
             for view, seen in VIEWS.items():
@@ -100,6 +101,7 @@ def main() -> int:
     parser.add_argument("--views", action="store_true", help="judge healthy arms with less and less known of them")
     parser.add_argument("--seeds", type=int, default=4, help="checkpoints of each family")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--asked", default="", help="with --views: more options of `parity run`")
     args = parser.parse_args()
     if unknown := set(args.families) - set(FAMILIES):
         parser.error(f"unknown family {min(unknown)}; known: {', '.join(FAMILIES)}")
@@ -108,7 +110,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as temporary:
             seeds = range(args.first_seed, args.first_seed + args.seeds)
             return views([name for name in args.families if FAMILIES[name].not_on_cpu is None], seeds,
-                         args.out or Path(temporary))  # fmt: skip
+                         args.out or Path(temporary), shlex.split(args.asked))  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         home = args.out or Path(temporary)
         print("| family | verdict | identical | drafts accepted | remark |\n|---|---|---|---|---|", flush=True)
