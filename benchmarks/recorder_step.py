@@ -1,16 +1,15 @@
 """What the flight recorder itself spends on a step of many rows, without an engine: processor time, by door.
 
     .venv/bin/python benchmarks/recorder_step.py [--rows 256] [--steps 400] [--longest 2048] [--vocabulary 256]
-                                                 [--weights 0] [--apart]
+                                                 [--weights 0]
 
 Runs in the interpreter of the CPU engine (for torch), with a stand-in for the model runner that does nothing: its
 tensors, lists and dictionaries have the shapes that vLLM 0.32.0's first model runner has them in, for one group of
-attention and one of recurrent layers, two drafts a row, and one request in a hundred that ends in a step. Time is
-that of the thread, so that what else runs on the machine counts as little as it can; what asking for it costs is
-measured and taken off. With `--apart` blocks are packed as in a worker, in a process of its own: what its steps cost
-to hand over counts. `argmax` of the logits is by itself: it grows with the vocabulary, and on an accelerator it is
-not the host's. In an engine the doors find the processor's caches full of other things: with 16 MB written between
-them (`--weights 16`) they take the time that they take there.
+attention and one of recurrent layers, two drafts a row, and one request in a hundred that ends in a step. Time is that
+of the thread, so that what else runs on the machine counts as little as it can; what asking for it costs is measured
+and taken off. `argmax` of the logits is by itself: it grows with the vocabulary, and on an accelerator it is not the
+host's. In an engine the doors find the processor's caches full of other things: with 16 MB written between them
+(`--weights 16`) they take the time that they take there.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ def outside(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         worker = Path(name) / "worker.py"
         worker.write_bytes(worker_source())
-        own = [f"--{key}={value}" for key, value in vars(args).items() if key not in ("inside", "apart")]
-        own += ["--apart"] if args.apart else []
+        own = [f"--{key}={value}" for key, value in vars(args).items() if key != "inside"]
         command = [str(CpuBackend().interpreter(print)), str(Path(__file__).resolve()), "--inside", str(worker), *own]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
 
@@ -234,13 +232,12 @@ def inside(args: argparse.Namespace) -> None:
     spent, packing = Counter[str](), [0.0]
     asking = cost_of_asking()
     inner = [0.0]
-    best, made = worker.first_best, worker.PackingApart() if args.apart else worker.PackingInThread()
-    pack = made.pack
+    packed, best = worker.packed, worker.first_best
 
-    def timed_packing(sights: Any) -> Any:
+    def timed_packing(*values: Any) -> Any:
         began = time.thread_time()
         try:
-            return pack(sights)
+            return packed(*values)
         finally:
             packing[0] += time.thread_time() - began
 
@@ -252,7 +249,7 @@ def inside(args: argparse.Namespace) -> None:
             spent["argmax"] += time.thread_time() - began - asking  # type: ignore[assignment]
             inner[0] += 2 * asking
 
-    made.pack, worker.first_best = timed_packing, timed_best
+    worker.packed, worker.first_best = timed_packing, timed_best
     engine = Engine(args.rows, args.longest, args.vocabulary, args.weights)
     size, written = [0], [0]
 
@@ -262,7 +259,7 @@ def inside(args: argparse.Namespace) -> None:
         if record["record"] == "steps_stopped":
             raise SystemExit(record["why"])
 
-    recorder = worker.record_runner(engine.runner, engine.scheduler, write, "a", lambda name: None, packing=made)
+    recorder = worker.record_runner(engine.runner, engine.scheduler, write, "a", lambda name: None)
     look = recorder.look
 
     def timed_look(door: Any, *values: Any) -> Any:
@@ -300,7 +297,7 @@ def inside(args: argparse.Namespace) -> None:
             "tenth": round(1000 * totals[len(totals) // 10], 4),
         },
         "ms_a_step_argmax": round(1000 * argmax, 4),
-        "ms_a_step_in_the_thread_of_blocks": round(packing[0] * ms, 4),
+        "ms_a_step_packing_in_its_thread": round(packing[0] * ms, 4),
         "us_taken_off_for_each_reading": round(asking * 1e6, 2),
         "bytes_a_row_step": round(size[0] / max(1, written[0]), 1),
         "doors": {name: round(1000 * seconds, 4) for name, seconds in doors.items()},
@@ -316,7 +313,6 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=2048, help="the longest length (max_model_len)")
     parser.add_argument("--vocabulary", type=int, default=256)
     parser.add_argument("--weights", type=int, default=0, help="megabytes that the stand-in writes between the doors")
-    parser.add_argument("--apart", action="store_true", help="blocks are packed in another process")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     inside(args) if args.inside else outside(args)

@@ -73,8 +73,8 @@ WORKER_MODULES = (
     "parity_backends.worker:identity", "faults", "listed",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
     "parity.capture:step_table", "state_columns", "step_sight", "step_requests", "step_owners", "step_blocks",
-    "step_packer", "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch",
-    "recorder", "first_runner", "second_runner", "recording",
+    "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch", "recorder",
+    "first_runner", "second_runner", "recording",
     "parity.capture:sketch_table", "parity_backends.worker:sketch_sums", "parity_backends.worker:sketch_modules",
     "parity_backends.worker:sketch_blocks", "sketch_drafter", "sketching", "sketch_phases", "memory", "arm", "main",
 )  # fmt: skip

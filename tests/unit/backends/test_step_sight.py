@@ -164,7 +164,7 @@ def test_what_is_settled_with_the_block_is_what_the_doors_saw(worker: ModuleType
         num_scheduled_tokens={"x": 3},
     )  # fmt: skip
     (new,) = worker.said_in(output, lambda name: {"request": name, "round": 1}).new
-    assert new.record == {
+    assert new.record() == {
         "engine_id": "x", "prompt_tokens": 3, "plain": True, "max_tokens": 9, "stops": [2, 4],
         "request": "x", "round": 1,
     }  # fmt: skip
@@ -386,7 +386,7 @@ def test_tables_are_copied_wide_enough_for_the_longest_request(worker: ModuleTyp
         for name in [name for name in computed if random.random() < 0.01]:
             del computed[name]
         scheduled = {name: int(random.integers(1, 4)) for name in [*computed, *fresh]}
-        new = [worker.New(name, {}, 0, ()) for name in fresh]
+        new = [worker.New(name, None, 30, {}, 0, ()) for name in fresh]
         scheduled.update(dict.fromkeys(fresh, 30))
         total, running = sum(scheduled.values()), list(computed)
         nothing = [None] * len(running)
@@ -417,17 +417,13 @@ def said_by(worker: ModuleType, steps: RowSteps, number: int, rows: list[int]) -
         total=sum(scheduled),
         scheduled=dict(zip(names, scheduled, strict=True)),
         finished=[steps.requests[one].engine_id for one in steps.lists("finished").row(number)],
-        new=[worker.New(names[at], record(names[at]), 0, blocks[at]) for at in range(len(rows)) if arrival[at] == 1],
+        new=[worker.New(names[at], None, 1, {}, 0, blocks[at]) for at in range(len(rows)) if arrival[at] == 1],
         running=[names[at] for at in known],
         computed=[0 for _ in known],
         blocks=[blocks[at] if blocks[at][0] else None for at in known],
         resumed={names[at] for at in known if arrival[at] == 2},
     )
     return said, names
-
-
-def record(name: str) -> dict[str, Any]:
-    return {"engine_id": name, "prompt_tokens": 1, "plain": False, "max_tokens": None, "stops": []}
 
 
 def blocks_of(said: Any, name: str) -> list[int]:

@@ -36,8 +36,6 @@ from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
 from .sketch_phases import sketched, sketcher_of, unchunked
 from .sketching import AS_PROMPTS, Sketcher, Unsketchable
-from .step_blocks import Packing
-from .step_packer import PackingApart, can_fork
 
 
 class Arm(PlannedArm):
@@ -55,8 +53,6 @@ class Arm(PlannedArm):
         self.asked: dict[str, tuple[str, int]] = {}
         """Request and round by the name that the engine was given; only while steps are recorded or sketched."""
         self.recorder: Union[Recorder, RankRecorder, None] = None
-        self.packing: Optional[Packing] = PackingApart() if plan.get("record") and can_fork() else None
-        """Who makes blocks of the steps file."""
         self.write_steps: Optional[Callable[[Record], None]] = None
         """Where records of the steps file go, where that is not the channel."""
         self.sketcher: Optional[Sketcher] = None
@@ -126,17 +122,10 @@ class Arm(PlannedArm):
         """Starts the flight recorder; what the capture's header says of it."""
         try:
             write, states = self.write_steps or self.channel.record, bool(self.plan.get("sketch"))
-            self.recorder = recorder_of(self.llm, write, self.arm["name"], self.named, states, self.packing)
+            self.recorder = recorder_of(self.llm, write, self.arm["name"], self.named, states)
         except Unrecordable as error:
-            self._end_packing()
             return {"schema": STEPS_SCHEMA, "unrecorded": error.said}
-        if isinstance(self.recorder, RankRecorder):
-            self._end_packing()
         return {"schema": STEPS_SCHEMA}
-
-    def _end_packing(self) -> None:
-        if self.packing is not None:
-            self.packing.end()
 
     def _sketched(self) -> Record:
         """Puts the hooks of sketches into the model; what the capture's header says of them."""
@@ -380,7 +369,6 @@ class Arm(PlannedArm):
         return found
 
     def close(self) -> None:
-        self._end_packing()
         core = getattr(getattr(self, "engine", None), "engine_core", None)
         if core is not None:
             core.shutdown()

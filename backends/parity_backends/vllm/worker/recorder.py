@@ -20,7 +20,7 @@ from parity.capture.step_table import COLUMN_BY_NAME, STEPS_SCHEMA, split_name
 from parity_backends.worker.sentences import Sentence, message
 
 from .host_copies import block_size, sequence_lengths
-from .step_blocks import Packing, PackingInThread, StepBlocks, Unpackable, Write
+from .step_blocks import StepBlocks, Write
 from .step_requests import Named, Said, said_in
 from .step_sight import Sight, held
 
@@ -60,18 +60,10 @@ class Recorder:
     how = ""
 
     def __init__(
-        self,
-        runner: Any,
-        scheduler: Any,
-        write: Write,
-        arm: str,
-        named: Named,
-        with_states: bool = False,
-        packing: Optional[Packing] = None,
+        self, runner: Any, scheduler: Any, write: Write, arm: str, named: Named, with_states: bool = False
     ) -> None:
         """`scheduler`: None where it is in another process. `write` takes records of the steps file. `with_states`:
-        recurrent states are digested too. `packing`: who makes blocks; None: a thread."""
-        self.packing = PackingInThread() if packing is None else packing
+        recurrent states are digested too."""
         self.runner, self.scheduler = runner, scheduler
         self.arm, self.named = arm, named
         self.on = False
@@ -115,7 +107,7 @@ class Recorder:
         """Tokens of the longest request, or more, and for how many steps that may still be added to."""
         self.said: list[Said] = []
         """What the scheduler said since the last step with rows."""
-        self.blocks = StepBlocks(write, self.header, len(self.groups), self.packing)
+        self.blocks = StepBlocks(write, self.header, len(self.groups))
         self.waiting = []
 
     # ------------------------------------------------------------------ doors
@@ -133,16 +125,12 @@ class Recorder:
 
     def _stop(self, error: Exception) -> None:
         """Record no more, and say why."""
-        if isinstance(error, Unpackable):
-            why, where = str(error), error.where
-        else:
-            why = "%s: %s" % (type(error).__name__, error)
-            where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        sys.stderr.write(where or why + "\n")
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
         if not self.stopped:
             if not self.blocks.header_sent:  # at its first step: whoever reads the file finds out whose it is
                 self.blocks.header_sent = True
                 self.blocks.write({"record": "steps_header", "schema": STEPS_SCHEMA, "arm": self.arm, "how": self.how})
+            why = "%s: %s" % (type(error).__name__, error)
             self.blocks.write({"record": "steps_stopped", "step": self.step, "why": why})
         self.stopped, self.sight, self.waiting = True, None, []
         self.blocks.clear()

@@ -10,18 +10,12 @@ from .first_runner import FirstRunner
 from .recorder import Recorder, Unrecordable
 from .rows import runner_of
 from .second_runner import SecondRunner
-from .step_blocks import Packing, Write
+from .step_blocks import Write
 from .step_requests import Named
 
 
 def record_runner(
-    runner: Any,
-    scheduler: Any,
-    write: Write,
-    arm: str,
-    named: Named,
-    with_states: bool = False,
-    packing: Optional[Packing] = None,
+    runner: Any, scheduler: Any, write: Write, arm: str, named: Named, with_states: bool = False
 ) -> Recorder:
     """The recorder of a model runner in this process. Raises Unrecordable."""
     kind = SecondRunner if hasattr(runner, "req_states") else FirstRunner
@@ -30,15 +24,14 @@ def record_runner(
         what = "%s.%s" % (type(runner).__module__, type(runner).__name__)
         why = message("unseen.no_door", "the model runner {runner} has no {missing}", runner=what, missing=missing)
         raise Unrecordable(why)
-    return kind(runner, scheduler, write, arm, named, with_states, packing)
+    return kind(runner, scheduler, write, arm, named, with_states)
 
 
 def recorder_of(
-    llm: Any, write: Write, arm: str, named: Named, with_states: bool = False, packing: Optional[Packing] = None
+    llm: Any, write: Write, arm: str, named: Named, with_states: bool = False
 ) -> Union[Recorder, RankRecorder]:
     """The recorder of an engine: `write` takes records of the steps file, `named` says which completion a name of the
-    engine stands for. `with_states`: with digests of recurrent states, in this process. `packing`: who makes blocks,
-    where the model runner is in this process. Raises Unrecordable."""
+    engine stands for. `with_states`: with digests of recurrent states, in this process. Raises Unrecordable."""
     engine = getattr(llm, "llm_engine", llm)
     runner: Any = engine
     for name in ("model_executor", "driver_worker", "worker", "model_runner"):
@@ -48,7 +41,7 @@ def recorder_of(
     core: Any = engine
     for name in ("engine_core", "engine_core", "scheduler"):
         core = getattr(core, name, None)
-    return record_runner(runner, core, write, arm, named, with_states, packing)
+    return record_runner(runner, core, write, arm, named, with_states)
 
 
 class RankRecorder:

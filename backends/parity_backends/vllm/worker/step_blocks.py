@@ -1,6 +1,6 @@
 """Steps that wait to be written, and the blocks of the steps file that they make.
 
-A thread of its own has blocks made: the engine's thread only holds what was seen, and writes what is packed.
+A block is made in a thread of its own: the engine's thread only holds what was seen, and writes what is packed.
 """
 
 from __future__ import annotations
@@ -20,54 +20,16 @@ MOST_PACKING = 4
 Write = Callable[[dict[str, Any]], None]
 
 
-Packed = tuple[Optional[dict[str, Any]], Optional[Exception]]
-"""A block of some steps, or of those before one that is no use, and why it is none."""
-
-
-class Unpackable(Exception):
-    """What stopped the packing elsewhere: why in a line, and where."""
-
-    def __init__(self, why: str, where: str) -> None:
-        super().__init__(why)
-        self.where = where
-
-
-class Packing:
-    """Makes blocks, one after another, for it knows the requests that the engine has."""
-
-    def begin(self, groups: int) -> None:
-        """Another file, of so many cache groups: no request is known."""
-        raise NotImplementedError
-
-    def pack(self, sights: list[Sight]) -> Packed:
-        """Raises Unpackable where nothing can be packed any more."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """No more steps come."""
-
-
-class PackingInThread(Packing):
-    """In the thread that asks."""
-
-    def begin(self, groups: int) -> None:
-        self.requests, self.owners = Requests(), Owners(groups)
-
-    def pack(self, sights: list[Sight]) -> Packed:
-        return packed(sights, self.requests, self.owners)
-
-
 class StepBlocks:
     """Holds what was seen of steps until it is a block; before the first one it writes the header."""
 
-    def __init__(
-        self, write: Write, header: Callable[[list[str]], dict[str, Any]], groups: int, packing: Packing
-    ) -> None:
+    def __init__(self, write: Write, header: Callable[[list[str]], dict[str, Any]], groups: int) -> None:
         """`write` takes records of the steps file; `header` makes the first from the names of the columns."""
-        self.write, self.header, self.packer = write, header, packing
-        self.packer.begin(groups)
+        self.write, self.header = write, header
+        self.requests, self.owners = Requests(), Owners(groups)
+        """Of the thread."""
         self.thread = ThreadPoolExecutor(1)
-        self.packing: list[Future[Packed]] = []
+        self.packing: list[Future[tuple[Optional[dict[str, Any]], Optional[Exception]]]] = []
         self.header_sent = False
         self.clear()
 
@@ -85,7 +47,7 @@ class StepBlocks:
     def close(self, *, wait: bool) -> None:
         """Make a block of what is held. Then write what is packed; with `wait` all of it. Raises what stopped that."""
         if self.held:
-            self.packing.append(self.thread.submit(self.packer.pack, self.held))
+            self.packing.append(self.thread.submit(packed, self.held, self.requests, self.owners))
             self.clear()
         while self.packing and (wait or self.packing[0].done() or len(self.packing) > MOST_PACKING):
             block, error = self.packing.pop(0).result()
@@ -98,7 +60,10 @@ class StepBlocks:
                 raise error
 
 
-def packed(sights: list[Sight], requests: Requests, owners: Owners) -> Packed:
+def packed(
+    sights: list[Sight], requests: Requests, owners: Owners
+) -> tuple[Optional[dict[str, Any]], Optional[Exception]]:
+    """A block of these steps, or of those before one that is no use, and why it is none."""
     error = before = None
     requests.release()
     for done, sight in enumerate(sights):

@@ -52,10 +52,23 @@ class New(NamedTuple):
     """A request that the scheduler sends whole: in its first step; of the second model runner after preemption too."""
 
     name: str
-    record: dict[str, Any]
-    """Of the steps file, without its number."""
+    params: Any
+    prompt_tokens: int
+    completion: dict[str, Any]
+    """Which it is, where that is known."""
     computed: int
     blocks: Any
+
+    def record(self) -> dict[str, Any]:
+        """Of the steps file, without its number."""
+        return {
+            "engine_id": self.name,
+            "prompt_tokens": self.prompt_tokens,
+            "plain": is_plain(self.params),
+            "max_tokens": getattr(self.params, "max_tokens", None),
+            "stops": stops_of(self.params),
+            **self.completion,
+        }
 
 
 class Said(NamedTuple):
@@ -109,16 +122,9 @@ def said_in(output: Any, named: Named) -> Said:
 
 
 def _new(data: Any, named: Named) -> New:
-    params = data.sampling_params
-    record = {
-        "engine_id": data.req_id,
-        "prompt_tokens": len(data.prompt_token_ids or ()),
-        "plain": is_plain(params),
-        "max_tokens": getattr(params, "max_tokens", None),
-        "stops": stops_of(params),
-        **(named(data.req_id) or {}),
-    }
-    return New(data.req_id, record, int(data.num_computed_tokens), tuple(map(list, data.block_ids)))
+    name, prompt = data.req_id, len(data.prompt_token_ids or ())
+    blocks = tuple(map(list, data.block_ids))
+    return New(name, data.sampling_params, prompt, named(name) or {}, int(data.num_computed_tokens), blocks)
 
 
 class BatchRows(NamedTuple):
@@ -239,7 +245,7 @@ class Requests:
         self.rows = None
         place = self.place[new.name] = self._free_place()
         self.number[place] = self.total
-        record = new.record
+        record = new.record()
         self.prompt_tokens[place], self.plain[place] = record["prompt_tokens"], record["plain"]
         self.fresh.append({"number": self.total, **record})
         self.total += 1
