@@ -36,9 +36,7 @@ class OneSided(Struct, frozen=True):
     """How far the baseline's own logprobs of likely tokens lie from these scores."""
 
 
-def one_sided(
-    pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Rivals, tolerance: float
-) -> OneSided | None:
+def one_sided(pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Rivals, tolerance: float) -> OneSided | None:
     """gaps: of the candidate's completions that differ; rivals: the baseline's tokens where these part; tolerance in
     nats. None where no score says anything of the baseline."""
     said, farthest, shown = set[tuple[bytes, bytes]](), 0.0, 0.0

@@ -202,9 +202,7 @@ def _support_candidate(inputs: Inputs, reference: Reference) -> bool:
     return len(rejected) >= FEW_COMPLETIONS and sum(rejected) <= (1 - ACCEPTED) * len(rejected)
 
 
-def _rejecting_at_partings(
-    inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals
-) -> Message | None:
+def _rejecting_at_partings(inputs: Inputs, pairs: Pairs, reference: Reference, rivals: Rivals) -> Message | None:
     share = _at_partings(inputs, pairs, reference, rivals)
     if share < REJECTED:
         return None
