@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, count
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,25 @@ class Numbered:
         self._counted = 0 if self._index is None else len(self._index.firsts)
         self._of_keys = [key.request for key in keys] if self._index is None else []
         self._of_more = [key.request for key in more]
+        self._numbers = dict(zip(self._of_keys, count()))
+        self._once = len(self._numbers) == len(self._of_keys)
+        """Each request stands once in `keys`."""
+        if not self._once:
+            self._numbers = dict(zip(dict.fromkeys(self._of_keys), count()))
         index = self._index
         others = self._of_more if index is None else (one for one in self._of_more if index.number(one) is None)
-        self._numbers = dict(zip(dict.fromkeys(chain(self._of_keys, others)), count(self._counted)))
+        for one in others:
+            self._numbers.setdefault(one, self._counted + len(self._numbers))
         self._others = list(self._numbers)
 
     def of_streams(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Shapes (keys,) and (more,): the request of each."""
-        own = self._each(self._of_keys) if self._index is None else self._index.numbers
+        if self._index is not None:
+            own = self._index.numbers
+        elif self._once:
+            own = np.arange(len(self._of_keys), dtype=np.int32)
+        else:
+            own = self._each(self._of_keys)
         return own, self._each(self._of_more)
 
     def __len__(self) -> int:
