@@ -174,7 +174,7 @@ def _choices(completion: Completion, off: BoolArray, apart: FloatArray, common: 
 
 def _choice(completion: Completion, at: int, apart: FloatArray) -> Hashable:
     """The tokens after which a logprob is off, and by how much in units of LOGPROB_TOLERANCE."""
-    return context_of(completion, at), round(float(apart[at]) / LOGPROB_TOLERANCE)
+    return context_of(completion, at), float(np.rint(apart[at] / LOGPROB_TOLERANCE))  # may be infinite
 
 
 def _is_unusual(count: int, usual: float, *, listed: bool) -> bool:
