@@ -7,7 +7,7 @@ under the number of its question (`crossings.jsonl`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 import orjson
@@ -37,7 +37,8 @@ def crossing_items(plan: Plan, directory: RunDirectory, captures: Mapping[str, C
     if plan.score.mode == "none" or not _draws(plan) or not directory.scores.exists():
         return []
     asked = _read(directory)
-    others = [arm.name for arm in plan.candidates if arm.name in captures and arm.name not in asked.arms]
+    every = (plan.baseline, *(arm.name for arm in plan.candidates))
+    others = [name for name in every if name in captures and name not in asked.arms]
     if others:
         asked = _Asked((*asked.arms, *others), (*asked.crossings, *_chosen(plan, directory, captures, others)))
         _write(directory, asked)
@@ -48,12 +49,12 @@ def crossing_items(plan: Plan, directory: RunDirectory, captures: Mapping[str, C
     ]
 
 
-def crossed(directory: RunDirectory, arm: str) -> Crossed:
-    """The answers about an arm's completions; none where nothing was asked."""
+def crossed(directory: RunDirectory, arms: Set[str]) -> Crossed:
+    """The answers about the completions of these arms; none where nothing was asked."""
     asked = _read(directory)
     if not asked.crossings or not directory.crossings.exists():
         return {}
-    answers = ScoreFile(directory.crossings).of({arm})
+    answers = ScoreFile(directory.crossings).of(arms)
     return {one: answers[key] for number, one in enumerate(asked.crossings) if (key := _key(number, one)) in answers}
 
 
@@ -71,10 +72,11 @@ def _chosen(
     scores, found = ScoreFile(directory.scores), list[Crossing]()
     baseline = captures[plan.baseline]
     order = [request.id for request in plan.requests]
-    for arm in arms:
-        candidate = captures[arm]
-        known = scores.of({arm, plan.baseline})
-        found += crossings(candidate, compare(baseline, candidate, known).findings, order, known)
+    for name in arms:
+        arm, known = captures[name], scores.of({name, plan.baseline})
+        # Of the baseline nothing is found by itself: its most surprising completions are asked about.
+        findings = () if arm is baseline else compare(baseline, arm, known).findings
+        found += crossings(arm, findings, order, known)
     seen = {request.id for request in plan.requests if request.has_images}
     return [one for one in found if not seen & {one.receiver.request, one.donor.request}]
 

@@ -265,7 +265,7 @@ def _compare_one(
         tolerance=plan.tolerance,
         model=model,
         alpha=alpha,
-        crossed=crossed(directory, arm.name),
+        crossed=crossed(directory, {plan.baseline, arm.name}),
     )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     comparison = with_steps(comparison, *inside)

@@ -201,8 +201,10 @@ def is_greedy(arm: Capture) -> bool:
 def crossed(world: World, trial: Trial) -> Trial:
     """The trial as `parity run` has it: what its own prompts do not explain is scored after those of others."""
     first = compare(trial.baseline, trial.candidate, trial.scores, trial.options)
-    asked = crossings(trial.candidate, first.findings, scores=trial.scores)
-    pairs = [sequence(one, trial.candidate) for one in asked]
+    arms = {arm.header.arm: arm for arm in (trial.baseline, trial.candidate)}
+    asked = crossings(trial.baseline, (), scores=trial.scores)
+    asked += crossings(trial.candidate, first.findings, scores=trial.scores)
+    pairs = [sequence(one, arms[one.arm]) for one in asked]
     answers = force(world.model, Arm("cuda/base", PREFILL), [(tuple(p.tolist()), t) for p, t in pairs], top=20)
     return replace(
         trial,

@@ -54,18 +54,18 @@ _BY_SCORES = (JudgedBy.SCORES, None)
 _SUSPICIOUS = frozenset({Kind.GARBLED, Kind.UNJUSTIFIED, Kind.WRONG_TEMPERATURE, Kind.LOGPROB_MISMATCH})
 
 
-def suspicious(candidate: Capture, findings: Iterable[Finding]) -> dict[Key, int]:
+def suspicious(arm: Capture, findings: Iterable[Finding]) -> dict[Key, int]:
     """Drawn completions that their own prompts do not explain, the heaviest first: position of the first such token."""
     found: dict[Key, int] = {}
     findings = list(findings)
     named = {one.key for one in findings if one.kind is Kind.ROW_LEAK}
     for one in findings:
-        row = candidate.completions.get(one.key)
+        row = arm.completions.get(one.key)
         if one.severity is not Severity.CORRUPT or one.kind not in _SUSPICIOUS or one.position is None:
             continue
         if row is None or one.key in named or not _is_hot(one.evidence) or one.evidence.judged_by not in _BY_SCORES:
             continue
-        if temperature_in(candidate.sampling_of(row)) > 0:
+        if temperature_in(arm.sampling_of(row)) > 0:
             found[one.key] = min(one.position, found.get(one.key, one.position))
     return found
 
@@ -75,14 +75,14 @@ def _is_hot(evidence: object) -> bool:
     return not isinstance(evidence, TemperatureEvidence) or evidence.looks_like > evidence.asked
 
 
-def strange(candidate: Capture, scores: Scores, known: Collection[Key] = ()) -> list[Key]:
+def strange(arm: Capture, scores: Scores, known: Collection[Key] = ()) -> list[Key]:
     """Drawn completions, beside those `known` to be suspicious, whose first tokens are the least expected, these
     first: those of which nothing but scores could tell that they are another's. In models whose text depends on its
     prompt for long they are found without; in flat ones nine of ten swapped rows are among these."""
     found: dict[Key, float] = {}
-    for one in candidate:
-        sampling = candidate.sampling_of(one)
-        top = scores.get(ScoreKey(candidate.header.arm, *one.key))
+    for one in arm:
+        sampling = arm.sampling_of(one)
+        top = scores.get(ScoreKey(arm.header.arm, *one.key))
         temperature = temperature_in(sampling)
         if one.logprobs is not None or top is None or temperature <= 0 or penalises(sampling) or forbids(sampling):
             continue
@@ -93,7 +93,7 @@ def strange(candidate: Capture, scores: Scores, known: Collection[Key] = ()) -> 
 
 
 def crossings(
-    candidate: Capture, findings: Iterable[Finding], order: Sequence[str] = (), scores: Scores | None = None
+    arm: Capture, findings: Iterable[Finding], order: Sequence[str] = (), scores: Scores | None = None
 ) -> list[Crossing]:
     """What the scorer is to be asked, by the findings of a comparison, the heaviest first; then, with `scores`, about
     the most surprising completions, each after the prompts of the others alone.
@@ -101,20 +101,20 @@ def crossings(
     `order`: requests as they were sent; neighbours are asked about first, and before them the other suspicious
     completions: rows that were mixed up with each other are all among these.
     """
-    rows = dict(list(suspicious(candidate, findings).items())[:ROWS])
-    odd = strange(candidate, scores or {}, rows)
+    rows = dict(list(suspicious(arm, findings).items())[:ROWS])
+    odd = strange(arm, scores or {}, rows)
     if not rows and len(odd) < 2:
         return []
     numbers = {request: number for number, request in enumerate(order)}
-    for one in candidate:
+    for one in arm:
         numbers.setdefault(one.key.request, len(numbers))
     by_round: dict[int, list[Completion]] = {}
-    for one in sorted(candidate, key=lambda one: (numbers[one.key.request], one.key.sample)):
+    for one in sorted(arm, key=lambda one: (numbers[one.key.request], one.key.sample)):
         by_round.setdefault(one.key.round, []).append(one)
     each = max(FEWEST, min(EACH, MOST // (len(rows) + len(odd))))
     found: list[Crossing] = []
     for key in (*rows, *odd):
-        receiver = candidate.completions[key]
+        receiver = arm.completions[key]
         near = sorted(
             (one for one in by_round[key.round] if key in rows or one.key in rows or one.key in odd),
             key=lambda one: (
@@ -123,7 +123,7 @@ def crossings(
                 abs(numbers[one.key.request] - numbers[key.request]),
             ),
         )
-        found += _of_row(candidate.header.arm, receiver, rows.get(key, 0), near, rows, each)
+        found += _of_row(arm.header.arm, receiver, rows.get(key, 0), near, rows, each)
     return found
 
 
@@ -155,8 +155,8 @@ def _starts(position: int, of_donor: int | None) -> tuple[int, ...]:
     return (0,) if shared < EARLY else (0, shared)
 
 
-def sequence(crossing: Crossing, candidate: Capture) -> tuple[TokenIds, TokenIds]:
+def sequence(crossing: Crossing, arm: Capture) -> tuple[TokenIds, TokenIds]:
     """(prompt, tokens) to be scored."""
-    donor, receiver = candidate.completions[crossing.donor], candidate.completions[crossing.receiver]
+    donor, receiver = arm.completions[crossing.donor], arm.completions[crossing.receiver]
     prompt = np.concatenate([donor.prompt_token_ids, donor.token_ids[: crossing.start]])
     return prompt, receiver.token_ids[crossing.start : crossing.start + SCORED]

@@ -52,7 +52,8 @@ class Asking(Struct, frozen=True):
     called another request's."""
 
     crossed: Crossed
-    candidate: Capture
+    arm: Capture
+    """Whose completions are asked about."""
     reference: Reference
     temperature_of: Callable[[Completion], float]
     alpha: float
@@ -61,18 +62,18 @@ class Asking(Struct, frozen=True):
 
 def named(asking: Asking) -> dict[Key, Event]:
     """Completions that another request's text explains, as row leaks."""
-    candidate = asking.candidate
+    arm = asking.arm
     by_row: dict[Key, list[Crossing]] = {}
     for crossing in asking.crossed:
-        if crossing.arm == candidate.header.arm and {crossing[1], crossing[2]} <= candidate.completions.keys():
+        if crossing.arm == arm.header.arm and {crossing[1], crossing[2]} <= arm.completions.keys():
             by_row.setdefault(crossing.receiver, []).append(crossing)
     usual = _usual(asking, by_row) if by_row else None
-    rows, found = len(candidate.completions), dict[Key, Event]()
+    rows, found = len(arm.completions), dict[Key, Event]()
     for key, asked in by_row.items():
         answers = list(_answers(asked, asking, usual))
         # With which token it begins was looked for: as many beginnings as there are places. Half of the error rate is
         # the first one's.
-        places = max(1, len(candidate.completions[key].token_ids))
+        places = max(1, len(arm.completions[key].token_ids))
         tries = {one.start: 2 * len(asked) * rows * (places if one.start else 1) for one in asked}
         least = {start: float(np.log(count / asking.alpha)) for start, count in tries.items()}
         likely = [one for one in answers if one.apart >= APART and one.log_apart >= least[one.crossing.start]]
@@ -80,15 +81,15 @@ def named(asking: Asking) -> dict[Key, Event]:
             likely = [one for one in answers if one.explains and one.log_won >= least[one.crossing.start]]
         if likely:
             best = max(likely, key=lambda one: (one.apart, one.log_won))
-            found[key] = _event(best, likely, candidate, tries[best.crossing.start])
+            found[key] = _event(best, likely, arm, tries[best.crossing.start])
     return found
 
 
 def _answers(asked: Iterable[Crossing], asking: Asking, usual: Usual | None) -> Iterator[_Answer]:
-    candidate, vocab_size = asking.candidate, asking.vocab_size
+    arm, vocab_size = asking.arm, asking.vocab_size
     for crossing in asked:
-        receiver, donor = candidate.completions[crossing.receiver], candidate.completions[crossing.donor]
-        own, other = asking.reference.score(candidate.header.arm, receiver), asking.crossed[crossing]
+        receiver, donor = arm.completions[crossing.receiver], arm.completions[crossing.donor]
+        own, other = asking.reference.score(arm.header.arm, receiver), asking.crossed[crossing]
         part = slice(crossing.start, crossing.start + SCORED)
         tokens = receiver.token_ids[part]
         if own is None or len(own) != len(receiver.token_ids) or not _is_of(other, tokens):
@@ -96,7 +97,7 @@ def _answers(asked: Iterable[Crossing], asking: Asking, usual: Usual | None) -> 
         if not all(asking.reference.shaping(one).none for one in (receiver, donor)):
             continue
         own = TopLogprobs(own.ids[part], own.values[part])
-        how = [Asked(asking.temperature_of(one), Cut.of(candidate.sampling_of(one))) for one in (receiver, donor)]
+        how = [Asked(asking.temperature_of(one), Cut.of(arm.sampling_of(one))) for one in (receiver, donor)]
         apart, log_apart = _apart(receiver, crossing.start, own, other, usual)
         yield _Answer(
             crossing,
@@ -131,10 +132,9 @@ class Usual(Struct, frozen=True):
 
 
 def _usual(asking: Asking, asked: Collection[Key]) -> Usual | None:
-    arm = asking.candidate.header.arm
     rows, sizes = [], []
-    for one in asking.candidate:
-        top = asking.reference.score(arm, one)
+    for one in asking.arm:
+        top = asking.reference.score(asking.arm.header.arm, one)
         if top is None or one.logprobs is None or not len(one.logprobs) == len(one.token_ids) == len(top):
             continue
         far = residual(one.logprobs, top, one.token_ids)
@@ -150,14 +150,14 @@ def _is_of(top: TopLogprobs, tokens: TokenIds) -> bool:
     return len(top) == len(tokens) > 0 and bool((top.ids == tokens[:, None]).any(axis=1).all())
 
 
-def _event(best: _Answer, likely: Sequence[_Answer], candidate: Capture, tries: int) -> Event:
+def _event(best: _Answer, likely: Sequence[_Answer], arm: Capture, tries: int) -> Event:
     crossing, start = best.crossing, best.crossing.start
     as_good = (one for one in likely if one.log_won > best.log_won - AS_GOOD and 2 * one.apart >= best.apart)
     others = {one.crossing.donor.request for one in as_good} - {crossing.donor.request}
-    samples = [key for key in candidate.completions if key[:2] == crossing.donor[:2]]
+    samples = [key for key in arm.completions if key[:2] == crossing.donor[:2]]
     known = crossing.donor if start or len(samples) == 1 else None
     name = crossing.donor.request if known is None else str(known)
-    length = len(candidate.completions[crossing.receiver].token_ids) - start
+    length = len(arm.completions[crossing.receiver].token_ids) - start
     evidence = LeakEvidence(
         why=_why(best, length, name),
         ambiguous=as_well(sorted(others)[:NAMED], len(others)),

@@ -70,7 +70,11 @@ def judge_sampled(
     if (times := times_of_own_lists(draws, shown.outcomes, shown.sums)) is not None:
         draws = replace(draws, lists_show_draws=False)
         shown, notes = _shown(inputs, draws, pairs), (_not_drawn_from(draws.candidate, times),)
-    foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
+    foreign, theirs = (
+        named(Asking(crossed, arm, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
+        for arm in (draws.candidate, draws.baseline)
+    )
+    baseline_drawn = {**{key: event.evidence.why for key, event in theirs.items()}, **shown.baseline_drawn}
     sides = list(zip(pairs.baseline, pairs.candidate, pairs.identical.tolist(), strict=True))
     alike = pairs.same_prompt.tolist()
     found = list(findings.input_mismatches(inputs.arms, pairs))
@@ -81,7 +85,7 @@ def judge_sampled(
         for b, event in with_donors(events, donors, foreign, draws.candidate, partial(rare, draws=draws))
     ]
     corrupt = frozenset(finding.key for finding in found)
-    unlike = _own_logprobs(draws, corrupt, {*shown.contradicted, *shown.baseline_drawn})
+    unlike = _own_logprobs(draws, corrupt, {*shown.contradicted, *baseline_drawn})
     left_out = corrupt | shown.sums.not_counted
     return Judged(
         findings=found,
@@ -91,7 +95,7 @@ def judge_sampled(
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
         doubtful={key: one for key, one in shown.beyond.lone.items() if key not in corrupt},
-        baseline_drawn=shown.baseline_drawn,
+        baseline_drawn=baseline_drawn,
         baseline_logprobs=unlike,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
         seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
@@ -261,6 +265,7 @@ def _seen(draws: Draws, bets: Temperatures, drawn: Sequence[Completion]) -> dict
 def _whose(found: list[Finding], crossed: Crossed, draws: Draws) -> tuple[NextStep, ...]:
     """Where nothing says whose unlikely tokens are, and nobody was asked, what would."""
     prompts = {one.prompt_token_ids.tobytes() for one in draws.candidate}
-    if crossed or len(prompts) < 2 or not crossings.suspicious(draws.candidate, found):
+    asked = any(one.arm == draws.candidate.header.arm for one in crossed)
+    if asked or len(prompts) < 2 or not crossings.suspicious(draws.candidate, found):
         return ()
     return (NextStep(Step.DONORS, ""),)

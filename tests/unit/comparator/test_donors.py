@@ -13,7 +13,7 @@ from parity.comparator import Comparison, compare
 from parity.comparator.detect.crossings import EACH, SCORED, STRANGE, crossings, sequence
 from parity.comparator.reference.crossed import Asked, log_won, set_apart
 from parity.comparator.reference.temperature import Cut
-from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs
+from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.crossings import Crossed, Crossing
 from parity.records.evidence import LeakEvidence
 
@@ -139,6 +139,21 @@ def test_the_most_surprising_rows_are_asked_about_each_other(seed: int) -> None:
     assert found == {"p3": (0, "p17"), "p17": (0, "p3")}
 
 
+@pytest.mark.parametrize("seed", range(4_500_000, 4_500_006))
+def test_the_baselines_most_surprising_rows_are_asked_about_too(seed: int) -> None:
+    """Which arm's rows were swapped is said, and nobody passes by such a baseline."""
+    language = fading(seed)
+    base, other = language.arm("cpu/base", {3: language.draw(17), 17: language.draw(3)}), language.arm("cpu/mtp")
+    scores = language.scores(base, other)
+    asked = crossings(base, (), scores=scores)
+    assert {"p3", "p17"} <= {one.receiver.request for one in asked}
+    found = compare(base, other, scores, None, language.answers(base, asked))
+    assert (found.verdict, list(found.corrupt)) == (Verdict.INCONCLUSIVE, [])
+    (why,) = (one for one in found.reasons if one.id == "conclude.baseline_drawn")
+    assert "2 completions (first: p" in str(why)
+    assert "40 tokens are unlikely after their own prompt and likely after the text of p" in str(why)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_surprising_rows_of_sound_arms_are_nobody_elses(seed: int) -> None:
     language = fading(seed)
@@ -146,7 +161,10 @@ def test_surprising_rows_of_sound_arms_are_nobody_elses(seed: int) -> None:
     scores = language.scores(base, other)
     asked = crossings(other, compare(base, other, scores).findings, scores=scores)
     assert len(asked) == STRANGE * (STRANGE - 1)
-    assert leaks(compare(base, other, scores, None, language.answers(other, asked))) == {}
+    answers = {**language.answers(other, asked), **language.answers(base, crossings(base, (), scores=scores))}
+    assert len(answers) == 2 * len(asked)
+    found = compare(base, other, scores, None, answers)
+    assert (leaks(found), [one for one in found.reasons if one.id == "conclude.baseline_drawn"]) == ({}, [])
 
 
 def test_rows_whose_own_logprobs_tell_it_are_not_asked_about() -> None:
