@@ -56,8 +56,8 @@ OTHERS = {0.0: "greedy", 0.7: "0.7", 1.0: "1", 1.4: "1.4"}
 
 ARM = replace(speculating(2), draws=1)
 
-Seen = Iterator[tuple[str, str, Trial]]
-"""Name, view and trial."""
+Seen = Iterator[tuple[str, str, Trial, Trial]]
+"""Name, view, trial, and the same with its arms exchanged."""
 
 
 def faults() -> list[Fault]:
@@ -109,9 +109,12 @@ def runs(shape: str, requests: int, tokens: int, seed: int, only: str, views: Se
 
 
 def seen(world: World, trial: Trial, views: Sequence[str]) -> Seen:
-    """The trial with less known of it, what is suspicious then scored once more."""
+    """The trial with less known of it, and the same one with its arms exchanged; what is suspicious is scored once
+    more."""
     for view in views:
-        yield trial.name, view, crossed(world, VIEWS[view](trial))
+        some = VIEWS[view](trial)
+        other = replace(some, baseline=some.candidate, candidate=some.baseline, truth=Truth())
+        yield trial.name, view, crossed(world, some), crossed(world, other)
 
 
 def sound(shape: str, requests: int, tokens: int, seed: int, only: str, views: Sequence[str]) -> Seen:
@@ -129,10 +132,9 @@ def sound(shape: str, requests: int, tokens: int, seed: int, only: str, views: S
         yield from seen(world, trial, views)
 
 
-def row_of(trial: Trial) -> dict[str, Any]:
+def row_of(trial: Trial, exchanged: Trial) -> dict[str, Any]:
     """What is said of a run, and of the same one with its arms exchanged."""
-    said, rows = judge(trial), trial.truth.rows
-    other = judge(replace(trial, baseline=trial.candidate, candidate=trial.baseline, crossed={}, truth=Truth()))
+    said, rows, other = judge(trial), trial.truth.rows, judge(exchanged)
     return {
         "hit": len(rows), "verdict": LETTERS[said.result.verdict], "found": said.found, "kind": said.kind,
         "donors": sum(hit.donor is not None for hit in rows.values()), "donor": said.donor, "asked": len(trial.crossed),
@@ -165,8 +167,8 @@ def collect(options: argparse.Namespace) -> list[dict[str, Any]]:
                     if tuple(where.values()) in done:
                         continue
                     some = [
-                        {"fault": name, "view": view, **where, **row_of(trial)}
-                        for name, view, trial in make(shape, requests, tokens, seed, options.only, options.views)
+                        {"fault": name, "view": view, **where, **row_of(trial, other)}
+                        for name, view, trial, other in make(shape, requests, tokens, seed, options.only, options.views)
                     ]
                     rows += some
                     if log:
