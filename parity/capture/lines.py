@@ -47,12 +47,16 @@ def open_capture(path: Place) -> IO[bytes]:
         file = path.open() if isinstance(path, Remote) else open_regular(path)
         return gzip.open(file, "rb") if path.suffix == ".gz" else file  # type: ignore[return-value]
     except FileNotFoundError:
-        raise ParityError(
-            message("capture.no_such_capture", "no such capture: {path}", path=str(path)),
-            hint=message("capture.check_path_names", "check the path; `parity runs list` names runs"),
-        ) from None
+        raise no_such_capture(path) from None
     except OSError as error:
         raise cannot_read(str(path), error) from None
+
+
+def no_such_capture(path: Place) -> ParityError:
+    return ParityError(
+        message("capture.no_such_capture", "no such capture: {path}", path=str(path)),
+        hint=message("capture.check_path_names", "check the path; `parity runs list` names runs"),
+    )
 
 
 Seen = Callable[[int], None]

@@ -220,9 +220,12 @@ def _sides(
     readers: Readers,
 ) -> _Sides:
     from parity.capture import read_capture, read_scores
+    from parity.capture.lines import no_such_capture
     from parity.records import all_scores
 
     if against is None and candidate is None:
+        if isinstance(baseline, Path) and not baseline.exists():
+            raise no_such_capture(baseline)
         raise Misused(message("cli.name_two_captures", "name two captures, or one and --against RUN"))
     if against is not None and candidate is not None:
         raise Misused(

@@ -53,6 +53,14 @@ class CudaBackend(Accelerator):
             ),
         ),
         (
+            ("No module named 'flashinfer'",),
+            message(
+                "cuda.no_flashinfer",
+                "vLLM's sampler asks for FlashInfer, which that Python lacks: install flashinfer-python as vLLM's own "
+                "requirements have it, or set VLLM_USE_FLASHINFER_SAMPLER=0 in `env` of this backend",
+            ),
+        ),
+        (
             ("No module named 'vllm_ascend'", "No module named 'torch_npu'"),
             message(
                 "cuda.ascend_installed",

@@ -16,3 +16,8 @@ def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
     held = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
     held.copy_(part, non_blocking=True)
     return held.numpy()
+
+
+def settled_copy(tensor: Any, stop: Optional[int] = None) -> Any:
+    """As `host_copy`, and there when it returns: waits for what the device has yet to do."""
+    return host_copy(tensor if tensor.is_cpu else tensor.cpu(), stop)

@@ -20,6 +20,7 @@ from parity.run.backend import HoldsMemory, Patient
             "parity doctor cuda",
         ),
         ("cuda", "RuntimeError: No CUDA GPUs are available", "CUDA_VISIBLE_DEVICES"),
+        ("cuda", "ModuleNotFoundError: No module named 'flashinfer'", "VLLM_USE_FLASHINFER_SAMPLER=0"),
         ("cuda", "ModuleNotFoundError: No module named 'torch_npu'", "pip uninstall vllm-ascend"),
         ("ascend", "ModuleNotFoundError: No module named 'torch_npu'", "parity doctor ascend"),
         ("ascend", "ImportError: libascend_hal.so: cannot open shared object file", "set_env.sh"),

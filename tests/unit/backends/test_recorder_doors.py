@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from parity_backends.vllm import local
 
@@ -70,6 +71,32 @@ def test_requests_that_came_back_are_known_in_old_and_new_releases(worker: Modul
     new = SimpleNamespace(req_ids=["a", "b"], resumed_req_ids={"b"})
     old = SimpleNamespace(req_ids=["a", "b"], resumed_from_preemption=[False, True])
     assert worker.resumed_names(new) == worker.resumed_names(old) == {"b"}
+
+
+class OnDevice:
+    """A tensor whose values are settled once it has been asked for on the host."""
+
+    is_cpu = False
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def cpu(self) -> Any:
+        return SimpleNamespace(is_cpu=True, numpy=lambda: self.values)
+
+
+def test_drafts_on_a_device_are_waited_for(worker: ModuleType) -> None:
+    """With synchronous scheduling on CUDA the runner keeps its drafts there (vLLM 0.23.0)."""
+    batch = SimpleNamespace(num_tokens_no_spec=np.array([5, 6]), token_ids_cpu=np.zeros((2, 8), dtype=np.int32))
+    drafts = OnDevice(np.array([[1, 2], [3, 4], [0, 0]]))
+    runner = runner_with(_model_forward=forward, _draft_token_ids=drafts, speculative_config=object())
+    recorder = worker.record_runner(runner, None, print, "a", lambda name: None)
+    runner.input_batch, recorder.unseen["kept"] = batch, "not looked for here"
+    sight = worker.Sight(0, 0)
+    sight.names = ["a", "b"]
+    recorder._tokens(sight, SimpleNamespace(req_id_to_index={"a": 0, "b": 1}, sampled_token_ids=[[7], [8]]))
+    assert sight.proposed.tolist() == [[1, 2], [3, 4]]
+    assert "proposed" not in recorder.unseen
 
 
 def test_the_plugin_is_one_file_that_compiles_and_is_the_same_each_time() -> None:

@@ -240,6 +240,7 @@ def test_an_arm_compared_with_itself_cannot_be_saved_twice(invoke: Any, files: d
     [
         (["compare", "nope.jsonl", "nope.jsonl"], "no such capture"),
         (["compare", "{base}"], "name two captures, or one and --against RUN"),
+        (["compare", "sent/parity-kit-result.tar.gz"], "no such capture: sent/parity-kit-result.tar.gz"),
         (["compare", "{base}", "{same}", "--tolerance", "much"], "--tolerance"),
         (["compare", "{base}", "{same}", "--tolerance", "-1"], "--tolerance"),
         (["compare", "{base}", "{same}", "--scores", "nope"], "nope"),

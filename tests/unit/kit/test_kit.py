@@ -319,6 +319,17 @@ def test_without_the_baseline_it_is_said_which_engines_start(there: There) -> No
         assert {"cpu-mtp.jsonl", "cpu-deployed.jsonl", "cpu-base.log"} <= set(archive.getnames())
 
 
+def test_what_the_first_two_fail_of_the_others_are_not_tried_with(there: There) -> None:
+    """Each start takes minutes on an accelerator (seen on an H200: five arms, one module that was not there)."""
+    done = there.run(FAKE_ARM="cpu/base,cpu/mtp,cpu/deployed")
+    assert done.returncode == 3
+    assert there.starts == ["cpu/base", "cpu/mtp"]
+    assert "the first two failed alike: the others are left out" in done.stderr
+    code, said = there.compare()
+    assert code == 3, said
+    assert "cpu/base failed there, and nothing was compared" in " ".join(said.split())
+
+
 def until_there_is(path: Path, process: subprocess.Popen[str], text: str) -> None:
     end = time.monotonic() + 30
     while not path.exists() or text not in path.read_text():

@@ -34,6 +34,21 @@ def test_tools_that_fail_hang_or_flood_are_bounded(tmp_path: Path, monkeypatch: 
     assert record.said_by("no-such-tool") is None
 
 
+def test_topology_is_the_matrix_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an H200's driver 580 prints it: underlined, and with a legend."""
+    printed = "\\t\\033[4mGPU0\\tCPU Affinity\\033[0m\\nGPU0\\t X \\t0-15\\n\\nLegend:\\n\\n  X    = Self\\n"
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\nprintf '{printed}'\n")
+    tool.chmod(0o755 | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert record.drivers()["nvidia_topology"] == ["GPU0\tCPU Affinity", "GPU0\t X \t0-15"]
+
+
+def test_what_an_image_puts_up_with_is_not_recorded() -> None:
+    found = record.recorded_variables({"NVIDIA_REQUIRE_CUDA": "cuda>=13.0 brand=…", "NVIDIA_VISIBLE_DEVICES": "0"})
+    assert found == {"NVIDIA_VISIBLE_DEVICES": "0"}
+
+
 def test_devices_are_named_by_whichever_torch_has_them() -> None:
     none = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
     assert record.device_names(none) == []

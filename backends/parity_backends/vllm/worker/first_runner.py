@@ -17,7 +17,7 @@ import inspect
 from typing import Any
 
 from parity.capture.step_table import NOTHING
-from parity_backends.worker.copies import host_copy
+from parity_backends.worker.copies import host_copy, settled_copy
 from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, is_of_state, state_readings
@@ -225,11 +225,8 @@ class FirstRunner(Recorder):
             sight.empty.append("proposed")
         elif isinstance(proposed, list):
             sight.held["proposed"] = held(proposed[:count])
-        elif not proposed.is_cpu:
-            device = str(proposed.device.type)
-            self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
-        else:
-            sight.proposed = host_copy(proposed, count)
+        else:  # the scheduler waits for the same a moment later, on a stream of its own
+            sight.proposed = settled_copy(proposed, count)
 
     def _counts_kept(self, sight: Sight, kept: Any) -> None:
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
