@@ -2,7 +2,7 @@
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
 #     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|
-#                              emulated-prompt-pieces|all|pages
+#                              emulated-prompt-pieces|h200-near-ties|all|pages
 #
 # `pages` needs no engine: it compares the captures of the recorded cases again and writes their report.html in the layout
 # of today. The rest stays as their runs wrote it.
@@ -53,6 +53,10 @@ emulated-prompt-pieces)
     backend=ascend-emulated
     make_case "$1" "" --variants base,mtp -k 3 --max-tokens 32 --engine max_model_len=256 --max-num-seqs 4 \
         --max-num-batched-tokens 16 --record --no-rehearse
+    ;;
+h200-near-ties) # not among `all`: it needs a GPU
+    backend=cuda
+    make_case "$1" "" --model ../parity/models/tiny-qwen3-next-mtp --record --max-tokens 64 --no-rehearse
     ;;
 sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;
 pages)

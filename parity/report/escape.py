@@ -90,7 +90,7 @@ def json_text(value: Json, *, indent: int | None = 2) -> str:
     return json.dumps(whole(value), ensure_ascii=True, allow_nan=False, indent=indent, default=str)
 
 
-_PATH = re.compile(r"(?<![\w.:/])…?(?:~|[A-Za-z]:)?(?:[/\\][^/\\\s:;,\"'=]+)+[/\\]?")
+_PATH = re.compile(r"(?:(?<![\w.:/])|(?<=file://)|(?<=:)(?=/[^/]))…?(?:~|[A-Za-z]:)?(?:[/\\][^/\\\s:;,\"'=]+)+[/\\]?")
 
 
 def without_paths(text: str) -> str:

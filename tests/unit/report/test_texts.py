@@ -23,6 +23,12 @@ def test_what_the_comparison_said_is_translated_where_it_is_shown() -> None:
     assert Texts("zh").said("the engine's own words") == "the engine's own words"
 
 
+def test_each_path_of_a_list_is_cut_and_no_address() -> None:
+    assert without_paths("/usr/local/nvidia/lib64:/home/me/lib") == "…/lib64:…/lib"
+    assert without_paths("gpu1:/home/me/run, file:///home/me/x") == "gpu1:…/run, file://…/x"
+    assert without_paths("https://a.b/c/d http://h:8000/v1") == "https://a.b/c/d http://h:8000/v1"
+
+
 @pytest.mark.parametrize(
     "text", ["LD_PRELOAD=/opt/env/lib/libiomp5.so", r"C:\Users\me\model", "in ~/models/tiny, /a/b"]
 )

@@ -1,0 +1,55 @@
+"""What vLLM 0.23.0 said on an NVIDIA H200, with MTP (two drafts) and without, under asynchronous scheduling.
+
+64 prompts × 4 copies × 48 tokens of the embedded checkpoint, eager, scored on the same card by the engine without
+drafts. 53 of 256 completions part. The other run on that card is `reports/h200-near-ties`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from worlds import Truth
+from worlds.seen_as import VIEWS
+from worlds.trials import Trial, judge
+
+from parity.capture import read_capture, read_scores
+from parity.comparator import CompareOptions, compare
+from parity.records import Capture, Kind, TopLogprobs, Verdict
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "h200"
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    arms = read_capture(DATA / "cuda-base.jsonl.gz"), read_capture(DATA / "cuda-mtp.jsonl.gz")
+    return Trial("h200", 0, *arms, read_scores(DATA / "scores.jsonl.gz"), Truth(), CompareOptions())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nobody_is_accused(trial: Trial, view: str) -> None:
+    seen = VIEWS[view](trial)
+    for one in (seen, replace(seen, baseline=seen.candidate, candidate=seen.baseline)):
+        assert not judge(one).result.corrupt
+
+
+def test_each_arm_is_sound_in_the_light_of_the_other(trial: Trial) -> None:
+    assert judge(trial).result.verdict is Verdict.PASS
+    assert judge(replace(trial, baseline=trial.candidate, candidate=trial.baseline)).result.verdict is Verdict.PASS
+
+
+def shifted(arm: Capture, nats: float) -> Capture:
+    completions = {
+        key: replace(one, logprobs=one.logprobs and TopLogprobs(one.logprobs.ids, one.logprobs.values - nats))
+        for key, one in arm.completions.items()
+    }
+    return replace(arm, completions=completions)
+
+
+def test_numerics_show_from_the_shift_that_the_run_names(trial: Trial) -> None:
+    """The PASS says that a mean shift of 0.0027 nats would show: twice as much does."""
+    assert any("a mean shift of 0.0027 nats" in str(reason) for reason in judge(trial).result.reasons)
+    found = compare(trial.baseline, shifted(trial.candidate, 0.0054), trial.scores)
+    assert found.verdict is Verdict.DIVERGED
+    assert {one.kind for one in found.corrupt} == {Kind.NUMERICS}
