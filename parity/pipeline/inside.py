@@ -27,6 +27,9 @@ from parity.records.recording import RING
 PLACES: Final = 32
 """Row-steps that the evidence of a finding names; it counts them all."""
 
+FEW: Final = 3
+"""As many rules are said as sentences, more of them by their names (docs/steps.md has both)."""
+
 MISSED: Final = 3.0
 """With no violation in N row-steps, a fault in more than 3/N of them is excluded at 95 % (Hanley and Lippman-Hand 1983,
 JAMA 249:1743)."""
@@ -247,17 +250,22 @@ def _not_asked(inside: Inside) -> list[Message]:
     said = {name: words_heard(why) for name, why in inside.why_not.items() if name.partition("/")[0] in needed | {"*"}}
     for name, why in said.items():
         columns.setdefault(str(why), []).append(name)
+    names = [one.name for one in unasked]
     return [
-        message(
-            "inside.unasked",
-            "rules that could not be asked of the engine's steps: {rules}",
-            rules=rules_of([one.name for one in unasked]),
+        message("inside.unasked", "rules that could not be asked of the engine's steps: {rules}", rules=rules_of(names))
+        if len(names) <= FEW
+        else message(
+            "inside.unasked_many",
+            "{count} of {all} rules could not be asked of the engine's steps: {names}",
+            count=len(names),
+            all=sum(not one.optional for one in INVARIANTS),
+            names=names,
         ),
         *(
             message(
-                "inside.unseen", "not seen of the engine's steps: {columns}: {why}", columns=names, why=said[names[0]]
+                "inside.unseen", "not seen of the engine's steps: {columns}: {why}", columns=seen, why=said[seen[0]]
             )
-            for names in columns.values()
+            for seen in columns.values()
         ),
     ]
 

@@ -57,6 +57,23 @@ def test_a_violation_is_enough_where_tokens_are_equal() -> None:
     assert ViolationEvidence.from_json(evidence.to_json()).to_json() == evidence.to_json()
 
 
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (("proposed",), "rules that could not be asked of the engine's steps: drafts scheduled are those proposed"),
+        (("sampled", "handed"), "rules could not be asked of the engine's steps: "),  # asynchronous scheduling
+    ],
+)
+def test_many_rules_that_could_not_be_asked_are_named_and_not_spelled_out(missing: tuple[str, ...], said: str) -> None:
+    steps = WORLD.recorded()
+    without = replace(steps, columns={name: values for name, values in steps.columns.items() if name not in missing})
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    found = with_steps(compare(base, mtp), look_inside(base, (steps,)), look_inside(mtp, (without,)))
+    (note,) = [str(one) for one in found.notes if "could not be asked" in str(one)]
+    assert said in note
+    assert len(note) < 300
+
+
 def test_the_reason_counts_completions_that_broke_in_steps_alone_too() -> None:
     """Verdict and table say one number."""
     tokens = [*TEXT[:10], 901, *TEXT[11:], 0]
