@@ -148,7 +148,7 @@ def _ways(stats: Stats) -> Iterator[Message]:
         "conclude.untried_ways",
         "of other ways (a cut-off a little wider than asked, allowed tokens left out, an end missed once, what follows "
         "a rejected draft, the same random numbers for all requests, tokens lost or said twice, the logits of another "
-        "step or row, completions of two requests exchanged) no size is known",
+        "row, or more seldom of another step, completions of two requests exchanged) no size is known",
     )
 
 

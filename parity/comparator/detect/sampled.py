@@ -24,6 +24,7 @@ from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
+from parity.comparator.detect.step_before import StepsBefore, steps_before
 from parity.comparator.detect.temperatures import Temperatures, temperatures
 from parity.comparator.detect.unlikely import (
     are_many,
@@ -98,7 +99,7 @@ def judge_sampled(
         baseline_drawn=baseline_drawn,
         baseline_logprobs=unlike,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
-        seen={} if corrupt else _seen(draws, shown.bets, pairs.candidate),
+        seen={} if corrupt else _seen(draws, shown, pairs.candidate),
         places=shown.bets.by_place(left_out, draws.alpha),
         baseline_proposed=shown.baseline_proposed,
         proposed=proposed_drafts(inputs.candidate, shown.bets.drawn, left_out, draws.distribution),
@@ -116,6 +117,7 @@ class Shown(Struct, frozen=True):
     """What all draws of a run show."""
 
     bets: Temperatures
+    before: StepsBefore
     beyond: Cutoffs
     unlikely: Mapping[Key, Sequence[Event]]
     """Stretches of the candidate's completions that no sampler draws; none where the reference does not say what they
@@ -136,6 +138,7 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     theirs = [(one, known[one.key]) for one in inputs.baseline if one.key in known]
     mine = [(one, top) for one in inputs.candidate if (top := draws.distribution(one)) is not None]
     bets = temperatures(theirs, mine, arms, reference, asked, draws.alpha, draws.vocab_size)
+    before = steps_before((theirs, mine), (bets.of_baseline, bets.drawn), draws.vocab_size, draws.alpha)
     judged = ((one, top, draws.judged_by(one)) for one, top in mine)
     beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size)
     outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
@@ -146,10 +149,10 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     odd = unlikely_too(known, draws)
     contradicted = list(odd) if are_many(len(odd), len(stretches)) else []
     by_them = not contradicted and draws_at is None
-    theirs_alone = {} if contradicted or draws_at is not None else {**bets.odd_baseline, **odd}
+    theirs_alone = {} if contradicted or draws_at is not None else {**bets.odd_baseline, **before.odd_baseline, **odd}
     drafts = proposed_drafts(inputs.baseline, bets.of_baseline, draws.broken.baseline, lambda one: known.get(one.key))
     by_them_alone = stretches if by_them else {}
-    return Shown(bets, beyond, by_them_alone, outcomes, sums, draws_at, drafts, contradicted, theirs_alone)
+    return Shown(bets, before, beyond, by_them_alone, outcomes, sums, draws_at, drafts, contradicted, theirs_alone)
 
 
 def _not_drawn_from(arm: Capture, times: float) -> Message:
@@ -188,13 +191,29 @@ def _of_the_request(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
 def _of_temperature(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     b = pair.b
     found = shown.bets.event(b, draws.temperature_of(b), draws.judged_by(b), shown.unlikely.get(b.key, ()))
-    return () if found is None else (found,)
+    if found is None or shown.before.explains(b.key, shown.bets.found[b.key].log_won):
+        return ()
+    return (found,)
 
 
 def _of_likelihood(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     """Unlikely stretches, and text that is not theirs: what is beyond a cut-off and other logprobs follow from them."""
     found = shown.unlikely.get(pair.b.key, ())
     return [*found, *_of_text(pair, draws, shown)] if found else ()
+
+
+def _of_step_before(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
+    """Unlikely stretches at these tokens are the same fault; chunks said twice, and others elsewhere, have names of
+    their own."""
+    found = shown.before.event(pair.b.key, draws.judged_by(pair.b))
+    if found is None or not all(_lies_in(one, found) for one in shown.unlikely.get(pair.b.key, ())):
+        return ()
+    return (found,)
+
+
+def _lies_in(stretch: Event, found: Event) -> bool:
+    plain = stretch.kind in (Kind.UNJUSTIFIED, Kind.GARBLED)
+    return plain and found.position <= stretch.position and stretch.end <= found.end
 
 
 def _of_cutoffs(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
@@ -235,7 +254,7 @@ def _of_text(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     return () if found is None else (found,)
 
 
-_RULES: Final = (_of_the_request, _of_temperature, _of_likelihood, _of_cutoffs, _of_logprobs, _of_text)
+_RULES: Final = (_of_the_request, _of_temperature, _of_step_before, _of_likelihood, _of_cutoffs, _of_logprobs, _of_text)
 
 
 def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: bool) -> list[Event]:
@@ -253,12 +272,13 @@ def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: b
     return events if broken is None else [*events, broken]
 
 
-def _seen(draws: Draws, bets: Temperatures, drawn: Sequence[Completion]) -> dict[str, float]:
+def _seen(draws: Draws, shown: Shown, drawn: Sequence[Completion]) -> dict[str, float]:
     """The share of hits that would be found, by fault."""
     return {
         "random_tokens": random_tokens_seen(drawn, draws),
         "early_end": early_ends_seen(drawn, draws),
-        "greedy": bets.greedy_seen * bets.completions / len(drawn) if drawn else 0.0,
+        "greedy": shown.bets.greedy_seen * shown.bets.completions / len(drawn) if drawn else 0.0,
+        "step_before": shown.before.seen * shown.before.completions / len(drawn) if drawn else 0.0,
     }
 
 

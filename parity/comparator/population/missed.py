@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from parity.comparator.detect.drawn_places import Tested
+from parity.comparator.detect.step_before import EVERY
 from parity.comparator.detect.trials import STRETCH
 from parity.comparator.population.drawn_ends import FAULTS as ENDS
 from parity.comparator.population.drawn_ends import EndsSeen
@@ -24,8 +25,8 @@ from parity.messages import Message, message
 
 SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
 
-OF_ITS_OWN: Final = ("first_greedy", "other_penalties", *ENDS)
-"""Those that say little of other faults: of one token, of requests that ask for several penalties, and of ends."""
+OF_ITS_OWN: Final = ("first_greedy", "step_before", "other_penalties", *ENDS)
+"""Those that say little of other faults: of single tokens, of requests that ask for several penalties, and of ends."""
 
 OF_GREEDY: Final = ("wrong_token", "other_token")
 """Those of `in_greedy`."""
@@ -46,6 +47,9 @@ WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
             "missed.random_tokens", "{count} random tokens in a row", count=int(size)
         ),
         "greedy": lambda _: message("missed.greedy", "greedy decoding"),
+        "step_before": lambda _: message(
+            "missed.step_before", "the logits of the step before taken at one step in {every}", every=EVERY
+        ),
         "other_penalties": lambda _: message("missed.other_penalties", "the penalties of another request"),
         "first_greedy": lambda _: message("missed.first_greedy", "greedy decoding of the first token alone"),
         "early_end": lambda _: message("missed.early_end", "an end token put at a random place"),
