@@ -177,10 +177,10 @@ DETECTOR = Detector(frozenset({Kind.EARLY_STOP, Kind.OVERRUN, Kind.OMISSION, Kin
 def _is_in_order(case: Case, setup: Setup) -> bool:
     """Ended by length with as many tokens as were asked for, and as the baseline has: no rule has a question. Most
     pairs are so."""
-    b, count = case.b, len(case.b.token_ids)
+    b = case.b
     if b.finish_reason != "length" or case.suspect is not None or case.past is not None:
         return False
-    limit = setup.rules.limit(b)
+    limit, count = setup.rules.limit(b), len(b.token_ids)
     return limit is not None and count >= limit and count == len(case.a.token_ids)
 
 

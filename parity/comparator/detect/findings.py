@@ -95,15 +95,15 @@ def _input_mismatch(arms: tuple[str, str], a: Completion, b: Completion, own: Se
 
 def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
     """The event's evidence with the tokens and gaps at its place."""
-    position, flip, tokens = event.position, case.flip, case.b.token_ids
+    position, flip, tokens, evidence, gaps = event.position, case.flip, case.b.token_ids, event.evidence, case.gaps
     if case.is_identical or position >= len(tokens):
-        return event.evidence
+        return evidence
     more: dict[str, Any] = {}
-    if event.evidence.candidate_token is None:
+    if evidence.candidate_token is None:
         more["candidate_token"] = tokens.item(position)
     if position == flip and position < len(theirs := case.a.token_ids):
         more["baseline_token"] = theirs.item(position)
-    if case.gaps is not None and (numbers := case.gaps.at(position)).gap is not None:
+    if gaps is not None and (numbers := gaps.at(position)).gap is not None:
         more["numbers"] = numbers
         more["tolerance"] = round(tolerance, 4)
         more["judged_by"] = _judged_by(case, position)
@@ -111,10 +111,10 @@ def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
             over = case.rejected(position, max(event.end, position + 1), tolerance)
             if over:
                 more["unsupported_positions"] = tuple(over[:32])
-                more["largest_gap"] = round(min(1e9, max(map(case.gaps.gap.item, over))), 4)
+                more["largest_gap"] = round(min(1e9, max(map(gaps.gap.item, over))), 4)
     if flip is not None and flip < position:
         more["first_divergent_token"] = flip
-    return replace(event.evidence, **more)
+    return replace(evidence, **more)
 
 
 def _judged_by(case: Case, position: int) -> JudgedBy:

@@ -163,10 +163,10 @@ def contradicts(case: Case, setup: Setup) -> bool:
     A token that was changed after it was chosen has the logprob of the one that was, but for rounding, and those of the
     others are as they were.
     """
+    if case.from_scores or not case.events or case.parts_at < 0 or setup.doubt.is_none:
+        return False
     penalised, at, lists = setup.reference.shaping(case.b).penalised(case.b), case.parts_at, case.b.lists
     own, other = own_gaps(case.b, penalised), own_gaps(case.a, penalised)
-    if case.from_scores or not case.events or at < 0 or setup.doubt.is_none:
-        return False
     if own is None or other is None or lists is None or at >= min(len(own.gap), len(other.gap)):
         return False
     found = _beyond(case, setup.tolerance, by_shape=False)
@@ -278,11 +278,6 @@ def _unsaid(found: _Beyond, length: int) -> bool:
     return bool(np.isnan(found.residuals).all()) and are_single(found.places, found.gaps, length, MOST_UNSAID)
 
 
-def _singles(case: Case, setup: Setup) -> _Beyond | None:
-    """The tokens beyond the tolerance, by scores, where these are single ones and nothing else is wrong."""
-    return _beyond(case, setup.tolerance, by_shape=False, apart=True) if case.from_scores else None
-
-
 class _Like(Struct, frozen=True):
     """Tokens like single ones of the baseline; times: how far, over the baseline's farthest."""
 
@@ -294,9 +289,15 @@ class _Like(Struct, frozen=True):
 
 def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
     """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
-    found, length = _singles(case, setup), len(case.b.token_ids)
+    places = _rejected(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    if places is None:
+        return None
+    length = len(case.b.token_ids)
+    if not are_apart(places, length):
+        return _in_a_row(places, case, isolated, setup)
+    found = _measured(case, places)
     if found is None:
-        return _in_a_row(case, isolated, setup)
+        return None
     times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
     unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
     if isolated.of_few:
@@ -316,12 +317,14 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
     return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
 
 
-def _in_a_row(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
+def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
     """Several rejected tokens in a row and nothing else: a move of the logits that lasts, if the baseline shows such.
     By own logprobs, where those of several of its completions lie as far off at as many tokens in a row; where nobody
     recorded the candidate's, by the rejected tokens in its completions."""
-    found, length = _beyond(case, setup.tolerance, by_shape=False, most=MOST_UNSAID), len(case.b.token_ids)
-    if found is None or not case.from_scores or setup.doubt.is_none or len(found.places) > max(FEW, length // ONE_IN):
+    if setup.doubt.is_none or len(places) > max(FEW, len(case.b.token_ids) // ONE_IN):
+        return None
+    found = _measured(case, places, most=MOST_UNSAID)
+    if found is None:
         return None
     first, count = most_in_a_row(found.places)
     if np.isnan(found.residuals).all():
@@ -375,15 +378,20 @@ class _Beyond(Struct, frozen=True):
     raw: FloatArray
 
 
-def _beyond(
-    case: Case, tolerance: float, *, by_shape: bool = True, apart: bool = False, most: float = math.inf
-) -> _Beyond | None:
+def _beyond(case: Case, tolerance: float, *, by_shape: bool = True, most: float = math.inf) -> _Beyond | None:
     """The tokens beyond the tolerance, where nothing but these says that something is wrong.
 
     None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance (but where nothing is scored); where they are not `apart`, or one lies more
-    than `most` nats below the best (both looked at first, for most faults are so).
+    or a token lies at an unknown distance (but where nothing is scored), or more than `most` nats below the best.
     """
+    places = _rejected(case, tolerance, by_shape=by_shape)
+    if places is None:
+        return None
+    return _measured(case, places, most=most, known=by_shape or case.from_scores)
+
+
+def _rejected(case: Case, tolerance: float, *, by_shape: bool) -> list[int] | None:
+    """Where the tokens of `_beyond` stand, in order: at least one."""
     gaps, events = case.gaps, case.events
     if gaps is None or not events:
         return None
@@ -397,10 +405,16 @@ def _beyond(
         if not over:
             return None
         beyond.update(over)
-    places = sorted(beyond)
-    if (apart and not are_apart(places, len(case.b.token_ids))) or max(map(gaps.gap.item, places)) > most:
+    return sorted(beyond)
+
+
+def _measured(case: Case, places: Sequence[int], *, most: float = math.inf, known: bool = True) -> _Beyond | None:
+    """The tokens at these places; None where one lies at a distance that is not `known`, or more than `most` nats below
+    the best (looked at first, for most faults are so)."""
+    gaps = case.gaps
+    if gaps is None or max(map(gaps.gap.item, places)) > most:
         return None
-    if (by_shape or case.from_scores) and bool(np.isinf(gaps.most[places]).any()):
+    if known and bool(np.isinf(gaps.most[places]).any()):
         return None
     own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
     raw = gaps.best[places] - gaps.chosen[places]

@@ -313,25 +313,24 @@ def _parted(
     """The pairs in these rows; `too_long`: those that may be, shape (N,)."""
     pairs, cases = setup.pairs, []
     rows, others = where.tolist(), at_rows(pairs.candidate, where)
-    known = {b.key: gaps[b.key] for b in others if b.key in gaps} if gaps else {}
-    said = dict(zip(known, decided(list(known.values()), setup.tolerance), strict=True))
+    views = [gaps.get(b.key) for b in others] if gaps else [None] * len(rows)
+    said = iter(decided([view for view in views if view is not None], setup.tolerance))
+    believed, can_reject = max(setup.tolerance + CONTRADICTION, setup.doubt.limit), setup.reference.can_reject
     parts_at = pairs.parts_at[where].tolist()
-    for row, at, b, may_overrun in zip(rows, parts_at, others, too_long.tolist(), strict=True):
+    for row, at, b, view, may_overrun in zip(rows, parts_at, others, views, too_long.tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
-        key = b.key
-        if key in known and not setup.reference.can_reject:
+        if view is None:
+            cases.append(_unscored(row, pairs.baseline[row], b, past, setup))
+            continue
+        decisions = next(said)
+        if not can_reject:
             listed = _unscored(row, pairs.baseline[row], b, past, setup)
             if listed.gaps is not None and bool((listed.gaps.gap > setup.tolerance).any()):
                 cases.append(listed)
                 continue
-        if key in known:
-            rival = setup.rivals.find(key)
-            against = rival is not None and rival.gap > max(setup.tolerance + CONTRADICTION, setup.doubt.limit)
-            cases.append(
-                Case(pairs, row, at, past, known[key], said[key], from_scores=True, rival=rival, contradicted=against)
-            )
-        else:
-            cases.append(_unscored(row, pairs.baseline[row], b, past, setup))
+        rival = setup.rivals.find(b.key)
+        against = rival is not None and rival.gap > believed
+        cases.append(Case(pairs, row, at, past, view, decisions, from_scores=True, rival=rival, contradicted=against))
     return cases
 
 

@@ -81,9 +81,18 @@ BASE_10: Final = Numbers(
 
 def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numbers | None:
     """What the numbers are, where they cannot be natural logarithms of probabilities; None where they can."""
+    return kind_of_blocks(blocks_of(tops), vocab_size)
+
+
+def blocks_of(tops: Iterable[TopLogprobs]) -> Sequence[FloatArray]:
+    """The values that are looked at: blocks of shape (K, N), of lists of K tokens each."""
     some = [top for top in tops if len(top) and top.ids.shape[1]]
     every = max(1, sum(map(len, some)) // LISTS)
-    blocks = [_distinct(group, every) for group in _by_width(some)]
+    return [_distinct(group, every) for group in _by_width(some)]
+
+
+def kind_of_blocks(blocks: Sequence[FloatArray], vocab_size: int | None) -> Numbers | None:
+    """`kind_of_numbers` of what `blocks_of` gives."""
     known = np.concatenate([values[np.isfinite(values)] for values in blocks]) if blocks else np.empty(0)
     if len(known) < FEW:
         return None
@@ -120,10 +129,9 @@ AT_LEAST, CERTAIN = 0.1, 0.9
 have on average at most: beyond, they are nothing that somebody rounded or made up."""
 
 
-def no_logprobs(tops: Iterable[TopLogprobs], vocab_size: int | None) -> NoLogprobs | None:
-    """What most lists hold that cannot be logarithms of probabilities, to whatever base; None where they may."""
-    some = [top for top in tops if len(top) and top.ids.shape[1]]
-    blocks = [_distinct(group, max(1, sum(map(len, some)) // LISTS)) for group in _by_width(some)]
+def no_logprobs(blocks: Sequence[FloatArray], vocab_size: int | None) -> NoLogprobs | None:
+    """What most lists hold that cannot be logarithms of probabilities, to whatever base; None where they may. blocks:
+    as `blocks_of` gives them."""
     known = np.concatenate([values[np.isfinite(values)] for values in blocks]) if blocks else np.empty(0)
     if len(known) < FEW:
         return None

@@ -23,6 +23,8 @@ from parity.comparator.inputs.numbers import (
     FloatArray,
     NoLogprobs,
     Numbers,
+    blocks_of,
+    kind_of_blocks,
     kind_of_numbers,
     no_logprobs,
 )
@@ -458,9 +460,10 @@ def natural_scores(
             )
         )
     size = candidate.header.vocab_size or baseline.header.vocab_size
-    kind: Numbers | NoLogprobs | None = no_logprobs(islice(merged.values(), _LOOKED_AT), size)
+    blocks = blocks_of(islice(merged.values(), _LOOKED_AT))
+    kind: Numbers | NoLogprobs | None = no_logprobs(blocks, size)
     if kind is None or kind is TOO_LITTLE:
-        kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size) or kind
+        kind = kind_of_blocks(blocks, size) or kind
     if kind is None:
         return merged, remarks
     said = message(

@@ -51,7 +51,7 @@ def one_sided(
     for batch in batches(parts_at.tolist()):
         some, sizes = [gaps[pairs.keys[row]] for row in rows[batch]], parts_at[batch].tolist()
         common = np.concatenate([one.gap[:size] for one, size in zip(some, sizes, strict=True)])
-        shown = max(shown, float(np.nan_to_num(common, nan=0.0).max(initial=0.0)))
+        shown = max(shown, float(np.fmax.reduce(common, initial=0.0)))  # passes over NaN
         for row, found, at, places in zip(
             rows[batch], some, sizes, places_beyond(common, sizes, tolerance), strict=True
         ):

@@ -128,9 +128,10 @@ def _of_the_other(inputs: Inputs, pairs: Pairs, reference: Reference) -> Message
         if top is None or len(places) < PARTED:
             continue
         ids = top.ids[places]
-        theirs, own = ((ids == one.token_ids[places, None]).any(axis=1).mean() for one in (a, b))
         looked += 1
-        mixed += bool(theirs > NEARLY_ALL and own < REJECTED)
+        mixed += _share_named(ids, a.token_ids[places]) > NEARLY_ALL and (
+            _share_named(ids, b.token_ids[places]) < REJECTED
+        )
     if not mixed or mixed < REJECTED * looked:
         return None
     return message(
@@ -140,6 +141,11 @@ def _of_the_other(inputs: Inputs, pairs: Pairs, reference: Reference) -> Message
         arm=arm,
         other=inputs.baseline.header.arm,
     )
+
+
+def _share_named(ids: npt.NDArray[np.int64], tokens: TokenIds) -> float:
+    """Share of the tokens (T,) that stand in their lists; ids: shape (T, K)."""
+    return float((ids == tokens[:, None]).any(axis=1).mean())
 
 
 def _are_needed(inputs: Inputs) -> bool:
