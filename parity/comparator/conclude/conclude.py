@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from parity.comparator.conclude import at_fault, of_the_run, passed, reasons
+from parity.comparator.conclude import at_fault, doubted, of_the_run, passed, reasons
 from parity.comparator.conclude.kept import keep_gaps
 from parity.comparator.conclude.verdict import decide
 from parity.comparator.detect.found import Found
@@ -106,7 +106,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(inputs, pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
-        + of_the_run.doubtful(judged, references.floor, references.tolerance)
+        + doubted.doubtful(judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)
         + at_fault.baseline_penalties(run.baseline_penalties)
         + at_fault.broken_rules(judged)

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import structs
 
 from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
-from parity.comparator.detect.cases import Doubted
-from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.inputs.settings import Differences
 from parity.comparator.population.noise_floor import as_note
@@ -17,7 +15,6 @@ from parity.comparator.population.numerics_said import of_few_tokens
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.population.whose import FEW_LOOPS
 from parity.comparator.reference.floor import Floor
-from parity.comparator.reference.tolerance import noise_shown
 from parity.comparator.stats import (
     DraftsOff,
     Drift,
@@ -32,7 +29,7 @@ from parity.comparator.stats import (
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Header, Kind, Severity, words
+from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Header, Kind, Severity
 from parity.records.next_steps import NextStep, Step
 
 
@@ -51,144 +48,6 @@ def blind(chance: float | None, completions: int) -> Remarks:
             chance=chance,
         ),
         Step.CALIBRATE,
-    )
-
-
-def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
-    """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
-    if not judged.doubtful:
-        return Remarks()
-    key, worst = max(judged.doubtful.items(), key=lambda item: item[1].gap)
-    what = message(
-        "conclude.doubtful",
-        "{count} completion has a token or two a little beyond the tolerance and nothing else wrong (the widest gap: "
-        "{gap:.3f} nats, {completion} at {position})",
-        plural="{count} completions have a token or two a little beyond the tolerance and nothing else wrong (the "
-        "widest gap: {gap:.3f} nats, {completion} at {position})",
-        count=len(judged.doubtful),
-        gap=worst.gap,
-        completion=str(key),
-        position=worst.position,
-    )
-    gaps: dict[Doubted, list[float]] = {}
-    for one in judged.doubtful.values():
-        gaps.setdefault(one.how, []).append(one.gap)
-    if in_a_row := gaps.get(Doubted.IN_A_ROW):
-        said = message(
-            "conclude.in_a_row",
-            "the scores reject a few tokens in a row in {completions} of this arm (up to {gap:.3f} nats below the "
-            "best): a state that is wrong for a while leaves them, and so do experts at near-ties of their router, "
-            "which move the baseline's logits as well",
-            completions=words.completions(len(in_a_row)),
-            gap=max(in_a_row),
-        )
-        more = [Step.SCORE] if floor is None else []
-        return reason(said, *more, Step.ARBITER, Step.REFERENCE)
-    if alike := gaps.get(Doubted.AS_BASELINE):
-        said = message(
-            "conclude.as_baseline",
-            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), no "
-            "more than chance makes beside those of the baseline's own: experts at near-ties of their router do that, "
-            "and a fault in both arms",
-            completions=words.completions(len(alike)),
-            gap=max(alike),
-        )
-        return reason(said, Step.ARBITER, Step.REFERENCE)
-    if moved := gaps.get(Doubted.MOVED):
-        said = message(
-            "conclude.logits_moved",
-            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best); its "
-            "own logprobs say that its logits moved there, and the baseline's move as well: experts at near-ties of "
-            "their router do that, and a fault in both arms",
-            completions=words.completions(len(moved)),
-            gap=max(moved),
-        )
-        return reason(said, Step.ARBITER, Step.REFERENCE)
-    if cut := gaps.get(Doubted.CUT_OFF):
-        said = message(
-            "conclude.cut_off",
-            "in {completions} a single token lies beyond what its request's top_k, top_p or min_p leaves (by up to "
-            "{gap:.2f} nats), which a fault leaves, and so do experts at near-ties of their router: its engine's own "
-            "logprob would say whether its logits moved, and was not recorded",
-            completions=words.completions(len(cut)),
-            gap=max(cut),
-        )
-        return reason(said, NextStep(Step.LOGPROBS, said.id), NextStep(Step.LONGER, said.id, number=4))
-    if by_few := gaps.get(Doubted.BY_FEW):
-        said = message(
-            "conclude.by_few",
-            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), no "
-            "more than chance makes of an arm like the baseline, by the few of the baseline's tokens that are scored: "
-            "experts at near-ties of their router do that, and a fault; scores of all completions of both arms would "
-            "say more",
-            completions=words.completions(len(by_few)),
-            gap=max(by_few),
-        )
-        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if unsaid := gaps.get(Doubted.UNSAID):
-        said = message(
-            "conclude.unsaid",
-            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), which "
-            "a fault leaves, and so do experts at near-ties of their router: beside the baseline's own tokens it is no "
-            "more than chance; its engine's own logprobs would say whether its logits moved, and were not recorded",
-            completions=words.completions(len(unsaid)),
-            gap=max(unsaid),
-        )
-        return reason(said, NextStep(Step.LOGPROBS, said.id), Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
-    if against := gaps.get(Doubted.CONTRADICTED):
-        said = message(
-            "conclude.lists_contradict",
-            "where they part, the arms' own logprobs contradict each other in {completions}: each holds its own token "
-            "for the best (by the baseline's the other one lies up to {gap:.3f} nats below or more): a fault in either "
-            "arm does that, and so do experts at near-ties of their router; scores of both arms would say more",
-            completions=words.completions(len(against)),
-            gap=max(against),
-        )
-        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if apart := gaps.get(Doubted.APART):
-        said = message(
-            "conclude.logprobs_apart",
-            "the arms' own logprobs of some tokens lie apart in {completions} (up to {gap:.3f} nats): a fault in "
-            "either arm does that, and so do experts at near-ties of their router; scores of both arms would say more",
-            completions=words.completions(len(apart)),
-            gap=max(apart),
-        )
-        return reason(said, Step.SCORE, Step.ARBITER, Step.REFERENCE)
-    if Doubted.SILENT in gaps:
-        said = message(
-            "conclude.doubtful_silent",
-            "{what}; its engine's own logprob would say whether its logits moved there, and was not recorded",
-            what=what,
-        )
-        return reason(said, Step.LOGPROBS, Step.ARBITER, NextStep(Step.LONGER, said.id, number=4))
-    if floor is not None and worst.gap > noise_shown(floor, tolerance):
-        said = message(
-            "conclude.doubtful_far",
-            "{what}; its engine's own logprob says that its logits moved there, as another expert at a near-tie of a "
-            "router does, and a fault of one step: a larger run says whether it happens to the baseline as well",
-            what=what,
-        )
-        return reason(said, NextStep(Step.LONGER, said.id, number=4))
-    if floor is not None:
-        return note(
-            message(
-                "conclude.doubtful_noise",
-                "{what}; so little is taken for rounding (the baseline's own tokens lie up to {largest:.3f} nats below "
-                "the best; beyond the tolerance: {own} of {tokens})",
-                what=what,
-                largest=floor.largest,
-                own=round(floor.share_beyond(tolerance) * floor.tokens),
-                tokens=floor.tokens,
-            )
-        )
-    return reason(
-        message(
-            "conclude.doubtful_open",
-            "{what}: score the baseline's own completions as well (`--score all`), or use `--tolerance auto`",
-            what=what,
-        ),
-        Step.SCORE,
-        Step.REFERENCE,
     )
 
 
