@@ -198,7 +198,7 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     alike = {n: one for n, one in found if one is not None}
     unsaid = {n for n, one in alike.items() if one.unsaid and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
-        not (isolated.has_any or isolated.shows_few) and len(_contexts(cases, unsaid)) > BESIDE_NONE
+        not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
     ):  # beside other faults such tokens are one as well
         alike = {n: one for n, one in alike.items() if n not in unsaid}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
@@ -301,7 +301,7 @@ def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | 
     times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
     unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
     if isolated.of_few:
-        unsaid = unsaid and (isolated.may_move or float(found.gaps.max()) <= setup.doubt.far)
+        unsaid = unsaid and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
         most = FEW if isolated.has_any else FEW_UNSHOWN
         few = len(found.places) <= most and (unsaid or _is_chance(found, case, isolated, setup))
         if few or isolated.covers(found.places, found.gaps, length):
@@ -348,7 +348,7 @@ def _is_chance(found: _Beyond, case: Case, isolated: Isolated, setup: Setup) -> 
     little = float(found.gaps.max()) <= ALIKE and not knew
     if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
         return False
-    if not isolated.may_move:
+    if not isolated.says_something:
         another = np.abs(found.residuals - found.gaps) <= RELABELLED
         plain = not setup.reference.penalises and not any(map(_is_shown_otherwise, case.events))
         return plain and moved(found.gaps, found.residuals) and not another.any()

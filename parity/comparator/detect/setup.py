@@ -27,9 +27,6 @@ from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import CompareOptions
 from parity.records import Key
 
-LOOKED_AT = 512
-"""Equal completions, evenly spaced, by whose scores it is known what moves the baseline's logits."""
-
 
 def setup_of(
     inputs: Inputs,
@@ -49,12 +46,9 @@ def setup_of(
     floor = references.own.floor
     aside = None
     if floor is None and reference.can_reject:
-        parted, equal = (np.flatnonzero(one & pairs.same_prompt) for one in (~pairs.identical, pairs.identical))
-        some = equal[:: max(1, -(-len(equal) // LOOKED_AT))]
-        theirs, shared = (
-            gaps_alone(reference.all_gaps(inputs.arms[1], at_rows(pairs.candidate, rows))) for rows in (parted, some)
-        )
-        aside = one_sided(pairs, theirs, shared, references.rivals, tolerance)
+        parted = at_rows(pairs.candidate, np.flatnonzero(~pairs.identical & pairs.same_prompt))
+        theirs = gaps_alone(reference.all_gaps(inputs.arms[1], parted))
+        aside = one_sided(pairs, theirs, references.rivals, tolerance)
     of_few = references.floor is not floor
 
     def context(key: Key, at: int) -> Hashable:

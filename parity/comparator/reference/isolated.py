@@ -68,11 +68,6 @@ had two beside a baseline without any; six of 32, in the recordings of the demo,
 ROUNDED = 0.16
 """Nats by which rounding moves logits against each other at most, where experts are alike (`MOVED` in moves.py)."""
 
-MANY = 4_000
-"""Tokens of the baseline by which it is known that only rounding moves its logits, where none shows more. Of 819,000
-own tokens of baselines of tests/worlds whose experts lie far apart 64 in 100,000 lie beyond ROUNDED, so that of so many
-none does in one run of 13."""
-
 FARTHER = 4.0
 """Times the baseline's farthest, up to which a token is like those of the baseline. With 2, 19 of 340 clean arms of
 tests/worlds (14,000 tokens each, experts far apart) were accused, mostly of one token up to 2.9 times as far.
@@ -100,9 +95,6 @@ class Isolated(Struct, frozen=True):
     """Rejected tokens of LASTS in a row, of which IN_FEWEST of the baseline's completions have as many."""
     shown: float = 0.0
     """Where none is, how far below the best its tokens lie at most, however little that is (nats)."""
-    seen: int | None = None
-    """Of the baseline's tokens so many show, where none of its completions is scored, in scores of what the candidate
-    says as well; None where its own are scored."""
 
     def covers(self, places: Ints, gaps: FloatArray, length: int) -> bool:
         """Are these gaps, at these places beyond the tolerance in a completion of `length` tokens, like the
@@ -113,15 +105,6 @@ class Isolated(Struct, frozen=True):
     def says_something(self) -> bool:
         """Of few tokens: does any of the baseline's show that more moves its logits than rounding does?"""
         return self.has_any or not self.of_few or self.shown > ROUNDED
-
-    @property
-    def may_move(self) -> bool:
-        """The same, or did nobody score its completions, and do so few of its tokens show that none need say it?"""
-        return self.says_something or self.shows_few
-
-    @property
-    def shows_few(self) -> bool:
-        return self.seen is not None and self.seen < MANY
 
     @property
     def has_any(self) -> bool:

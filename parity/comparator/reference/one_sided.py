@@ -36,12 +36,9 @@ class OneSided(Struct, frozen=True):
     """How far the baseline's own logprobs of likely tokens lie from these scores."""
 
 
-def one_sided(
-    pairs: Pairs, gaps: Mapping[Key, TokenGaps], equal: Mapping[Key, TokenGaps], rivals: Rivals, tolerance: float
-) -> OneSided | None:
-    """gaps: of the candidate's completions that differ; equal: of some that do not, which are the baseline's as well;
-    rivals: the baseline's tokens where these part; tolerance in nats. None where no score says anything of the
-    baseline."""
+def one_sided(pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Rivals, tolerance: float) -> OneSided | None:
+    """gaps: of the candidate's completions that differ; rivals: the baseline's tokens where these part; tolerance in
+    nats. None where no score says anything of the baseline."""
     said, farthest, shown = set[tuple[bytes, bytes]](), 0.0, 0.0
     own = list[FloatArray]()
     rows = [row for row in np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist() if pairs.keys[row] in gaps]
@@ -67,9 +64,6 @@ def one_sided(
             if a.logprobs is not None and at:
                 apart, likely = np.abs(chosen_logprobs([a])[:at] - found.chosen[:at]), found.chosen[:at] >= LIKELY
                 own.append(np.where(likely, np.nan_to_num(apart, nan=0.0), 0.0))
-    for one in equal.values():
-        judged += len(one.gap)
-        shown = max(shown, float(np.nan_to_num(one.gap, nan=0.0).max(initial=0.0)))
     if not judged + after:
         return None
     every = np.where(pairs.parts_at < 0, pairs.candidate_tokens.sizes, pairs.parts_at)
@@ -78,5 +72,5 @@ def one_sided(
     # in all that both say, the second in what of that is scored.
     exposure = max(1.0 + after / max(1, both), after / max(1, judged))
     beyond = farthest if farthest > DOUBT * tolerance else 0.0  # less is left in doubt anyway
-    single = Isolated(len(said), beyond, exposure, of_few=True, in_a_row=IN_A_ROW, shown=shown, seen=judged)
+    single = Isolated(len(said), beyond, exposure, of_few=True, in_a_row=IN_A_ROW, shown=shown)
     return OneSided(single, OwnNoise.of(own))

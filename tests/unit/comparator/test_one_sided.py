@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace as replaced
 from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import CUTS, PENALTIES, Faulty, Setting, clean, judge
 
-from parity.comparator.reference.isolated import MANY, Isolated, explains
+from parity.comparator.reference.isolated import Isolated, explains
 from parity.records import Verdict
 from parity.records.next_steps import Step
 
@@ -76,36 +75,6 @@ def nobody_is_accused(seed: int, *views: str) -> None:
         assert result.verdict is Verdict.INCONCLUSIVE
         steps = [one.step for one in result.next_steps if one.settles == "conclude.by_few"]
         assert steps[0] is Step.SCORE
-
-
-@pytest.mark.parametrize("seed", [2700073, 3900031, 3900071])
-def test_nor_where_too_few_tokens_of_the_baseline_show_to_say_what_moves_its_logits(seed: int) -> None:
-    nobody_is_accused(seed, NAMES[1])
-
-
-@pytest.mark.parametrize(
-    ("setting", "seed"),
-    [
-        (Setting("penalties", ROUGH, 64, {"max_tokens": 96}, PENALTIES, logprobs=5), 75000),
-        (Setting("three rounds", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5), 75001),
-    ],
-    ids=["penalties", "rounds"],
-)
-def test_nor_under_penalties_or_in_several_rounds(setting: Setting, seed: int) -> None:
-    (trial,) = clean(setting, seed, arms=(speculating(2),))
-    for view in NAMES:
-        result = judge(VIEWS[view](trial)).result
-        assert not result.corrupt, view
-        assert result.verdict is Verdict.INCONCLUSIVE
-        assert result.next_steps[0].step is Step.SCORE
-
-
-def test_many_tokens_that_show_rounding_alone_say_that_nothing_else_moves_them() -> None:
-    few = Isolated(0, 0.0, of_few=True, shown=0.1, seen=MANY - 1)
-    assert few.may_move
-    assert not replaced(few, seen=MANY).may_move
-    assert not replaced(few, seen=None).may_move  # its own tokens are scored
-    assert replaced(few, seen=MANY, shown=0.2).may_move
 
 
 @pytest.mark.parametrize("shape", [FLAT, ROUGH], ids=["flat", "rough"])
