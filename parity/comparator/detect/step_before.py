@@ -110,7 +110,7 @@ def _why(found: Won) -> Message:
 def _seen(sides: tuple[Lists, Lists], outcomes: Outcomes, vocab_size: int | None, least: float) -> float:
     """Tried on some of the candidate's completions."""
     asked = {drawn.key: key for key, many in outcomes.items() for drawn in many}
-    some = [(one, top) for one, top in sides[1] if one.key in asked]
+    some = [(one, top) for one, top in sides[1] if one.key in asked and len(top) > EVERY and top.ids.shape[1]]
     tried = some[:: max(1, len(some) // TRIED)]
     width = listed_width([top for side in sides for _, top in side])
     found = 0

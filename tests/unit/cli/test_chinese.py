@@ -74,7 +74,7 @@ def test_a_run_is_told_in_chinese(demo: str) -> None:
         (("doctor", "cpu"), "数据目录"),
         (("runs", "show", "nothing"), "错误："),
         (("capture", "check", "nothing.jsonl"), "没有这个采集文件"),
-        (("compare", "one.jsonl"), "请给出两个采集文件"),
+        (("compare", "one.jsonl"), "没有这个采集文件"),
         (("compare", "one.jsonl", "two.jsonl"), "提示："),
         (("run", "--backends", "nothing"), "未知后端"),
         (("run", "--no-such-option"), "错误："),
