@@ -256,7 +256,7 @@ def _not_asked(inside: Inside) -> list[Message]:
         if len(names) <= FEW
         else message(
             "inside.unasked_many",
-            "{count} of {all} rules could not be asked of the engine's steps: {names}",
+            "rules that could not be asked of the engine's steps ({count} of {all}): {names}",
             count=len(names),
             all=sum(not one.optional for one in INVARIANTS),
             names=names,

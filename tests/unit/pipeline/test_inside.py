@@ -61,7 +61,7 @@ def test_a_violation_is_enough_where_tokens_are_equal() -> None:
     ("missing", "said"),
     [
         (("proposed",), "rules that could not be asked of the engine's steps: drafts scheduled are those proposed"),
-        (("sampled", "handed"), "rules could not be asked of the engine's steps: "),  # asynchronous scheduling
+        (("sampled", "handed"), "rules that could not be asked of the engine's steps ("),  # asynchronous scheduling
     ],
 )
 def test_many_rules_that_could_not_be_asked_are_named_and_not_spelled_out(missing: tuple[str, ...], said: str) -> None:
