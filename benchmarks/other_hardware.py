@@ -11,6 +11,7 @@ and scores it. So does another start with the sound capture, as the control. `--
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import subprocess
@@ -122,8 +123,8 @@ def main() -> None:
     out = args.out or Path(tempfile.mkdtemp(prefix="parity-h200-"))
     out.mkdir(parents=True, exist_ok=True)
     capture = read_capture(DATA / "cuda-mtp.jsonl.gz")
-    header = json.loads(subprocess.run(["gzip", "-dc", str(DATA / "cuda-mtp.jsonl.gz")], capture_output=True,
-                                       check=True).stdout.split(b"\n", 1)[0])  # fmt: skip
+    with gzip.open(DATA / "cuda-mtp.jsonl.gz") as file:
+        header = json.loads(file.readline())
     for name in ("record", "schema", "crc32", "steps"):
         header.pop(name, None)
     rows = rows_of(capture)

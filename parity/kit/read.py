@@ -214,7 +214,8 @@ def _states(path: Path, plan: Plan, about: About, found: Mapping[str, Path]) -> 
                 arm=plan.baseline,
                 said=one_line(failed[plan.baseline]),
             ),
-            hint=_look_inside(path),
+            hint=_explained(plan.arm(plan.baseline), found.get(f"{plan.baseline.replace('/', '-')}.log"))
+            or _look_inside(path),
         )
     if plan.baseline not in whole or len(whole) + len(failed) < 2:
         raise ParityError(
@@ -265,10 +266,15 @@ def _with_hints(plan: Plan, failed: Mapping[str, str], directory: RunDirectory) 
     found = {}
     for arm in plan.arms:
         if arm.name in failed:
-            log = directory.log(arm.name)
-            tail = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:] if log.exists() else ""
             said = message(
                 "kit.arm_failed", "{arm}: it failed there: {said}", arm=arm.name, said=one_line(failed[arm.name])
             )
-            found[arm.name] = BackendError(said, hint=load_backend(arm.backend).explain(tail))
+            found[arm.name] = BackendError(said, hint=_explained(arm, directory.log(arm.name)))
     return found
+
+
+def _explained(arm: Arm, log: Path | None) -> Message | str | None:
+    """What its adapter knows to do about an arm that failed, by the end of its engine's log."""
+    there = log is not None and log.exists()
+    tail = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:] if log is not None and there else ""
+    return load_backend(arm.backend).explain(tail)

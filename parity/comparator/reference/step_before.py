@@ -76,7 +76,9 @@ def won(ratios: FloatArray) -> Won:
 def redrawn(top: TopLogprobs, tokens: TokenIds, temperature: float, every: int) -> tuple[TopLogprobs, TokenIds]:
     """The completion as if each `every`-th token had been drawn at the step before, from the listed ones alone, and its
     lists with an entry for each: of a token that its own list does not have, the most that this leaves for it. What an
-    engine would have said after such a token is not known, and stays as it is. The same draws whenever it is asked."""
+    engine would have said after such a token is not known, and stays as it is. The same draws whenever it is asked.
+
+    top: lists of K tokens at T places; what comes back has K + 1."""
     length = min(len(tokens), len(top))
     places = np.arange(every, length, every)
     values = logs_listed(top)[:length]

@@ -320,7 +320,7 @@ def test_without_the_baseline_it_is_said_which_engines_start(there: There) -> No
 
 
 def test_what_the_first_two_fail_of_the_others_are_not_tried_with(there: There) -> None:
-    """Each start takes minutes on an accelerator (seen on an H200: five arms, one module that was not there)."""
+    """Each start takes minutes on an accelerator (seen on an H200: four arms, one module that was not there)."""
     done = there.run(FAKE_ARM="cpu/base,cpu/mtp,cpu/deployed")
     assert done.returncode == 3
     assert there.starts == ["cpu/base", "cpu/mtp"]
@@ -328,6 +328,12 @@ def test_what_the_first_two_fail_of_the_others_are_not_tried_with(there: There) 
     code, said = there.compare()
     assert code == 3, said
     assert "cpu/base failed there, and nothing was compared" in " ".join(said.split())
+
+
+def test_what_a_baseline_failed_of_comes_with_its_remedy(there: There) -> None:
+    there.run(FAKE_ARM="cpu/base", FAKE_WORDS="std::bad_alloc")
+    _, said = there.compare()
+    assert "hint: out of memory: lower VLLM_CPU_KVCACHE_SPACE" in " ".join(said.split())
 
 
 def until_there_is(path: Path, process: subprocess.Popen[str], text: str) -> None:

@@ -1,8 +1,8 @@
 """Appended to the real worker's source: a deterministic engine of a few lines in place of vLLM.
 
 A token id tells how good it is: ids from 1900 up are what no reference would say. FAKE names what goes
-wrong, FAKE_ARM arms whose engines alone die at their start, FAKE_STEP (seconds) how long a completion takes. One in
-FAKE_EVERY completions of an arm that speculates parts at a near-tie.
+wrong, FAKE_ARM arms whose engines alone die at their start (with FAKE_WORDS in the log), FAKE_STEP (seconds) how long a
+completion takes. One in FAKE_EVERY completions of an arm that speculates parts at a near-tie.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Arm:
         with open(os.environ["FAKE_STARTS"], "a") as file:
             file.write(self.name + "\n")
         if MODE == "die at start" or self.name in os.environ.get("FAKE_ARM", "").split(","):
-            sys.stderr.write("the last words\n")
+            sys.stderr.write(os.environ.get("FAKE_WORDS", "the last words") + "\n")
             os.kill(os.getpid(), signal.SIGKILL)
         self.channel.event("ready", engine_start_seconds=0.1)
         self.channel.record(

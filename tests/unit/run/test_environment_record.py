@@ -44,7 +44,7 @@ def test_topology_is_the_matrix_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     assert record.drivers()["nvidia_topology"] == ["GPU0\tCPU Affinity", "GPU0\t X \t0-15"]
 
 
-def test_what_an_image_puts_up_with_is_not_recorded() -> None:
+def test_the_drivers_that_an_image_accepts_are_not_recorded() -> None:
     found = record.recorded_variables({"NVIDIA_REQUIRE_CUDA": "cuda>=13.0 brand=…", "NVIDIA_VISIBLE_DEVICES": "0"})
     assert found == {"NVIDIA_VISIBLE_DEVICES": "0"}
 

