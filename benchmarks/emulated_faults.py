@@ -102,7 +102,7 @@ def run(name: str, fault: Fault, at: Path, which: str) -> Path:
     if out.exists():
         words.append("--resume")
     else:
-        asked = [*fault.arms, *fault.options]
+        asked = [*fault.arms, *fault.options, "--record"]
         if fault.model:
             model = at / f"tiny-{fault.model}"
             if not model.exists():

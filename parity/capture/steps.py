@@ -80,6 +80,8 @@ class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
     mamba_cache_mode: str = ""
     limits: dict[str, Count] = {}
     how: str = ""
+    asynchronous: bool = False
+    """The scheduler asked for a step before it had the tokens of the one before."""
     unseen: dict[str, Any] = {}
     """Columns that could not be seen, and why (as `parity.messages.words_heard` reads it); "*" is all of them,
     NAME/GROUP those of one cache group."""

@@ -27,7 +27,7 @@ def drafted(steps: RowSteps) -> Iterator[Drafted]:
     ledger = Ledger(steps)
     rows = ledger.order[(ledger.known & (ledger.emitted > 0))[ledger.order]]
     request = ledger.request[rows]
-    handed, drafts = ledger.lists("handed").take(rows), ledger.lists("drafts").take(rows)
+    handed, drafts = ledger.handed.take(rows), ledger.lists("drafts").take(rows)
     handed_at, drafts_at = handed.starts, drafts.starts
     first = np.flatnonzero(np.diff(request, prepend=-1))
     for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=False):

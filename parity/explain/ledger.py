@@ -23,6 +23,11 @@ NEW, RESUMED = 1, 2
 Mask = npt.NDArray[np.bool_]
 
 
+def counts_ahead(steps: RowSteps) -> bool:
+    """Whether `computed` runs ahead of what is computed, and can be put right."""
+    return "computed" in steps.header.unseen and steps.has("computed", "handed", "request")
+
+
 class Ledger:
     """One start of an engine. `prompts`: token ids of the prompts by completion, as far as known."""
 
@@ -140,9 +145,32 @@ class Ledger:
     # ------------------------------------------------------------------ tokens
 
     @cached_property
+    def dropped(self) -> Mask:
+        """What was handed out the scheduler did not take: the request had ended, or been put off, since it had asked
+        for the step. Only under asynchronous scheduling (vLLM v0.32.0, v1/core/sched/scheduler.py,
+        `update_from_output`)."""
+        if not self.steps.header.asynchronous or not self.steps.has("given", "finish", "arrival"):
+            return np.zeros(self.count, dtype=bool)
+        no_more = np.ones(self.count, dtype=bool)  # the request's last row-step, or it was put off after this one
+        had_one = self.before != NOTHING
+        no_more[self.before[had_one]] = self.numbers("arrival")[had_one] == RESUMED
+        ended = self._sum_before((self.numbers("finish") != NOTHING).astype(np.int64)) > 0
+        found: Mask = (self.lists("given").counts == 0) & (no_more | ended)
+        return found
+
+    @cached_property
+    def handed(self) -> Ragged:
+        """Tokens that the row-step handed out, but for those that were `dropped`."""
+        handed = self.lists("handed")
+        if not self.dropped.any():
+            return handed
+        counts = np.where(self.dropped, 0, handed.counts)
+        return Ragged(counts, handed.values[spans(handed.starts[:-1], counts)])
+
+    @cached_property
     def emitted(self) -> Ints:
-        """Tokens that the row-step handed out."""
-        found: Ints = self.lists("handed").counts
+        """Tokens that the row-step handed out, but for those that were `dropped`."""
+        found: Ints = self.handed.counts
         return found
 
     @cached_property
@@ -151,16 +179,39 @@ class Ledger:
         return self._sum_before(self.emitted)
 
     @cached_property
+    def computed(self) -> Ints:
+        """Tokens computed before the step: never more than all but the last one known. Where the scheduler counts
+        drafts as accepted until it is known, put right by what was handed out, if that was seen."""
+        said = self.numbers("computed")
+        if not counts_ahead(self.steps):
+            return said
+        found: Ints = np.minimum(said, self.prompt_tokens + self.emitted_before - 1)
+        return found
+
+    @cached_property
     def emits(self) -> Mask:
         """The row's last token is the last one known: the step makes new ones, and no chunk of a prompt."""
         known = self.prompt_tokens + self.emitted_before
-        found: Mask = self.numbers("computed") + self.numbers("scheduled") >= known
+        found: Mask = self.computed + self.numbers("scheduled") >= known
         return found
 
     @cached_property
     def decodes(self) -> Mask:
         """The whole prompt was computed before the step."""
-        found: Mask = self.numbers("computed") >= self.prompt_tokens
+        found: Mask = self.computed >= self.prompt_tokens
+        return found
+
+    @cached_property
+    def without_drafts(self) -> Mask:
+        """The row's drafts are placeholders. Under asynchronous scheduling a request that was not in the step before
+        gets no others: the runner has the last step's proposals alone (vLLM v0.23.0, v1/worker/gpu_model_runner.py,
+        `_prepare_input_ids`). None of them can be accepted."""
+        drafts = self.lists("drafts")
+        if not self.steps.header.asynchronous:
+            return np.zeros(self.count, dtype=bool)
+        real = np.zeros(self.count, dtype=np.int64)
+        np.add.at(real, np.repeat(np.arange(self.count), drafts.counts), drafts.values != NOTHING)
+        found: Mask = (drafts.counts > 0) & (real == 0)
         return found
 
     @cached_property
@@ -174,8 +225,7 @@ class Ledger:
     @cached_property
     def stream(self) -> tuple[Ints, Ints]:
         """All tokens handed out, request by request; and for each row-step where those of its request begin there."""
-        handed = self.lists("handed")
-        values: Ints = handed.take(self.order).values
+        values: Ints = self.handed.take(self.order).values
         ordered = self.emitted[self.order]
         starts = np.cumsum(ordered) - ordered
         base = np.empty(self.count, dtype=np.int64)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import Ints, RowSteps, StepRequest, Unseen
 from parity.explain.invariants import INVARIANTS, Broken, Invariant
-from parity.explain.ledger import Ledger, Mask
+from parity.explain.ledger import Ledger, Mask, counts_ahead
 from parity.records import Key, TokenIds
 
 Value = int | tuple[int, ...]
@@ -104,7 +104,8 @@ def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
     groups = range(len(steps.header.groups))
     plain = [name for name in invariant.needs if not name.endswith("/*")]
     grouped = [name[:-1] for name in invariant.needs if name.endswith("/*")]
-    if not steps.header.unseen.keys().isdisjoint(plain):  # a column may be there and not hold what it says
+    right = {"computed"} if counts_ahead(steps) and not invariant.as_said else set()
+    if not steps.header.unseen.keys().isdisjoint(set(plain) - right):  # a column may be there and not hold what it says
         return False
     return steps.has(*plain, *invariant.roughly) and (
         not grouped or any(steps.has(*(f"{name}{group}" for name in grouped)) for group in groups)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 
 def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
-    """An array with the values of a tensor: at once on the host, after the step's synchronisation on a device."""
+    """An array with the values of a tensor: at once on the host; of a device once what is `queued` after it is over."""
     if tensor.is_cpu:
         values = tensor.numpy()
         return (values if stop is None else values[:stop]).copy()
@@ -18,6 +18,13 @@ def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
     return held.numpy()
 
 
-def settled_copy(tensor: Any, stop: Optional[int] = None) -> Any:
-    """As `host_copy`, and there when it returns: waits for what the device has yet to do."""
-    return host_copy(tensor if tensor.is_cpu else tensor.cpu(), stop)
+def queued(device: Any) -> Any:
+    """An event after all that is queued on the device's stream now: `synchronize` waits for it. None on the host."""
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cpu":
+        return None
+    event = getattr(torch, kind).Event()
+    event.record()
+    return event

@@ -39,13 +39,13 @@ def computed_is_what_was_emitted(ledger: Ledger) -> Iterator[Broken]:
 
 
 def positions_go_on(ledger: Ledger) -> Iterator[Broken]:
-    yield from unequal(ledger.numbers("position"), ledger.numbers("computed"))
+    yield from unequal(ledger.numbers("position"), ledger.computed)
     yield from unequal(ledger.numbers("positions_off"), np.zeros(len(ledger), dtype=np.int64))
 
 
 def inputs_due(ledger: Ledger) -> Ragged:
     """The input ids after the prompt: tokens emitted before, then the drafts."""
-    computed, scheduled, prompt = ledger.numbers("computed"), ledger.numbers("scheduled"), ledger.prompt_tokens
+    computed, scheduled, prompt = ledger.computed, ledger.numbers("scheduled"), ledger.prompt_tokens
     due = np.clip(computed + scheduled - prompt, 0, scheduled)
     counts = no_longer(due, ledger.lists("inputs"))
     place = spans(computed + scheduled - prompt - due, counts)
@@ -58,6 +58,11 @@ def inputs_due(ledger: Ledger) -> Ragged:
     values = np.full(len(place), NOTHING, dtype=np.int64)
     values[known] = stream[(base[rows] + place)[known]]
     values[drafted] = drafts.values[(drafts.starts[:-1][rows] + later)[drafted]]
+    anything = drafted & ledger.without_drafts[rows]
+    if anything.any():
+        found = ledger.lists("inputs")
+        at = np.minimum(spans(found.starts[:-1], counts), max(len(found.values) - 1, 0))
+        values[anything] = found.values[at[anything]]
     return Ragged(counts, values)
 
 
@@ -67,7 +72,7 @@ def inputs_are_the_requests_own(ledger: Ledger) -> Iterator[Broken]:
         return
     found = ledger.numbers("prompt_crc")
     due = found.copy()
-    computed, scheduled = ledger.numbers("computed"), ledger.numbers("scheduled")
+    computed, scheduled = ledger.computed, ledger.numbers("scheduled")
     for row in np.flatnonzero(computed < ledger.prompt_tokens).tolist():
         key = ledger.request_of(row).key
         prompt = None if key is None else ledger.prompts.get(key)
@@ -80,7 +85,7 @@ def inputs_are_the_requests_own(ledger: Ledger) -> Iterator[Broken]:
 def drafts_are_the_proposed(ledger: Ledger) -> Iterator[Broken]:
     """Fewer than proposed may be scheduled; of a request that emitted nothing in its last step none are."""
     drafts, proposed = ledger.lists("drafts"), ledger.lists("proposed")
-    asked = ledger.running & (drafts.counts > 0) & (ledger.earlier(ledger.emitted, 0) > 0)
+    asked = ledger.running & (drafts.counts > 0) & (ledger.earlier(ledger.emitted, 0) > 0) & ~ledger.without_drafts
     before = np.maximum(ledger.before, 0)
     counts = np.where(asked, np.minimum(drafts.counts, proposed.counts[before]), 0)
     begin: Ints = proposed.starts[:-1][before]
@@ -110,6 +115,7 @@ BATCH = (
         message("explain.computed", "computed tokens advance by exactly what was emitted"),
         ("computed", "scheduled", "drafts", "handed"),
         computed_is_what_was_emitted,
+        as_said=True,
         number=message("explain.number.computed_tokens", "computed tokens"),
     ),
     Invariant(

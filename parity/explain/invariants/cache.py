@@ -34,7 +34,7 @@ def tables_are_the_schedulers(ledger: Ledger) -> Iterator[Broken]:
 
 
 def slots_are_the_rows_own(ledger: Ledger) -> Iterator[Broken]:
-    computed, scheduled = ledger.numbers("computed"), ledger.numbers("scheduled")
+    computed, scheduled = ledger.computed, ledger.numbers("scheduled")
     for group in groups_with(ledger, "written", "slots_off", "new_blocks"):
         size = ledger.steps.header.groups[group].block_size
         if not size:
@@ -75,7 +75,7 @@ def _shared(ledger: Ledger, blocks: Ragged, owned: Owned | None) -> Iterator[Bro
 
 
 def sequence_lengths(ledger: Ledger) -> Iterator[Broken]:
-    due = ledger.numbers("computed") + ledger.numbers("scheduled")
+    due = ledger.computed + ledger.numbers("scheduled")
     for group in groups_with(ledger, "sequence_length"):
         yield from unequal(ledger.numbers(f"sequence_length/{group}"), due)
 
@@ -122,7 +122,7 @@ def state_slots_are_the_requests_own(ledger: Ledger) -> Iterator[Broken]:
 
 
 def first_step_has_no_state(ledger: Ledger) -> Iterator[Broken]:
-    computed = ledger.numbers("computed") > 0
+    computed = ledger.computed > 0
     for group in groups_with(ledger, "path", "initial"):
         path, initial = ledger.numbers(f"path/{group}"), ledger.numbers(f"initial/{group}")
         # Decode paths read the state without asking.

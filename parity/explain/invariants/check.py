@@ -40,6 +40,8 @@ class Invariant:
     find: Finder = field(compare=False)
     roughly: tuple[str, ...] = ()
     """Columns of which it needs no more than that they are not too low: numbers that run ahead will do."""
+    as_said: bool = False
+    """It needs the columns as the engine's scheduler has them, and not put right (`Ledger.computed`)."""
     optional: bool = False
     """It rests on what is recorded on demand alone, and is not missed where that was not."""
     number: Message | None = None
@@ -92,7 +94,7 @@ def reaches_block_end(ledger: Ledger, *, since_last: bool = False) -> Mask:
     found = np.zeros(len(ledger), dtype=bool)
     if ledger.steps.header.mamba_cache_mode != "align":
         return found
-    first = ledger.numbers("computed")
+    first = ledger.computed
     last = first + ledger.numbers("scheduled")
     if since_last:
         first, last = np.minimum(first, ledger.earlier(first, 0)), np.maximum(last, ledger.earlier(last, 0))

@@ -24,7 +24,7 @@ def handed_is_what_was_sampled(ledger: Ledger) -> Iterator[Broken]:
 
 def given_is_what_was_handed(ledger: Ledger) -> Iterator[Broken]:
     """The whole of it, or its beginning where the request ends."""
-    handed, given = ledger.lists("handed"), ledger.lists("given")
+    handed, given = ledger.handed, ledger.lists("given")
     ends = ledger.numbers("finish") != NOTHING
     counts = np.where(ends, np.minimum(given.counts, handed.counts), handed.counts)
     due = Ragged(counts, handed.values[spans(handed.starts[:-1], counts)])
@@ -39,7 +39,7 @@ def count_kept(ledger: Ledger) -> Iterator[Broken]:
 
 
 def buffer_holds_them(ledger: Ledger) -> Iterator[Broken]:
-    handed = ledger.lists("handed")
+    handed = ledger.handed
     emits = handed.counts > 0
     length = ledger.prompt_tokens + ledger.emitted_before + handed.counts
     yield from unequal(ledger.numbers("buffer_length"), length, emits)
@@ -66,7 +66,7 @@ def ends_where_it_should(ledger: Ledger) -> Iterator[Broken]:
     over = (ledger.max_tokens != NOTHING) & (total > ledger.max_tokens)
     yield Broken(np.flatnonzero(over & has), ledger.max_tokens, total)
     yield Broken(early, np.full(len(ledger), STOP), finish)
-    again = ledger.running & (ledger.earlier(finish) != NOTHING)
+    again = ledger.running & (ledger.earlier(finish) != NOTHING) & ~ledger.dropped
     yield Broken(np.flatnonzero(again), ledger.earlier(finish), finish)
 
 

@@ -73,30 +73,73 @@ def test_requests_that_came_back_are_known_in_old_and_new_releases(worker: Modul
     assert worker.resumed_names(new) == worker.resumed_names(old) == {"b"}
 
 
-class OnDevice:
-    """A tensor whose values are settled once it has been asked for on the host."""
-
-    is_cpu = False
-
-    def __init__(self, values: Any) -> None:
-        self.values = values
-
-    def cpu(self) -> Any:
-        return SimpleNamespace(is_cpu=True, numpy=lambda: self.values)
+def of_the_device(values: np.ndarray) -> tuple[np.ndarray, Any]:
+    """A copy that is there once its event has been waited for."""
+    copy = np.full_like(values, 99)
+    return copy, SimpleNamespace(synchronize=lambda: np.copyto(copy, values))
 
 
-def test_drafts_on_a_device_are_waited_for(worker: ModuleType) -> None:
-    """With synchronous scheduling on CUDA the runner keeps its drafts there (vLLM 0.23.0)."""
-    batch = SimpleNamespace(num_tokens_no_spec=np.array([5, 6]), token_ids_cpu=np.zeros((2, 8), dtype=np.int32))
-    drafts = OnDevice(np.array([[1, 2], [3, 4], [0, 0]]))
-    runner = runner_with(_model_forward=forward, _draft_token_ids=drafts, speculative_config=object())
-    recorder = worker.record_runner(runner, None, print, "a", lambda name: None)
-    runner.input_batch, recorder.unseen["kept"] = batch, "not looked for here"
+def test_copies_of_a_device_are_waited_for(worker: ModuleType) -> None:
+    """Drafts are made after the step's own synchronisation (vLLM 0.23.0, `sample_tokens` of the first runner)."""
     sight = worker.Sight(0, 0)
     sight.names = ["a", "b"]
-    recorder._tokens(sight, SimpleNamespace(req_id_to_index={"a": 0, "b": 1}, sampled_token_ids=[[7], [8]]))
-    assert sight.proposed.tolist() == [[1, 2], [3, 4]]
-    assert "proposed" not in recorder.unseen
+    sight.proposed, sight.ready = of_the_device(np.array([[1, 2], [3, 4]]))
+    sight.settle()
+    assert sight.lists["proposed"].values.tolist() == [1, 2, 3, 4]
+
+
+def test_what_the_second_runner_makes_of_them_waits_too(worker: ModuleType) -> None:
+    """It goes on after `get_output` (vLLM 0.32.0, `postprocess_sampled` and the drafter)."""
+    sight = worker.Sight(0, 0)
+    sight.names = ["a", "b"]
+    proposed, sight.ready = of_the_device(np.array([[1, 2], [3, 4]]))
+    sight.arrays.update(
+        index_of_row=np.array([7, 5]), index=np.array([7, 5]), drafts_asked=np.array([0, 1]), proposed=proposed,
+        drafts_held=np.array([[8, 8], [9, 9]]), made=np.array([1, 2]), matrix=np.array([[6, 0, 0], [7, 8, 0]]),
+    )  # fmt: skip
+    sight.resolve = worker.resolve
+    sight.settle()
+    assert sight.lists["proposed"].values.tolist() == [1, 2, 3, 4]
+    assert sight.lists["drafts"].values.tolist() == [9]
+    assert sight.numbers["index_row"] == [0, 1]
+
+
+def asynchronous(**more: Any) -> Any:
+    config = SimpleNamespace(scheduler_config=SimpleNamespace(async_scheduling=True))
+    return runner_with(_model_forward=forward, vllm_config=config, **more)
+
+
+class Cutting:
+    """As vLLM's scheduler: of the runner's list it keeps what stands before the stop."""
+
+    def update_from_output(self, scheduled: Any, output: Any) -> dict[int, Any]:
+        del output.sampled_token_ids[0][1:]
+        one = SimpleNamespace(request_id="a", finish_reason=None, new_token_ids=output.sampled_token_ids[0])
+        return {0: SimpleNamespace(outputs=[one])}
+
+
+def test_under_asynchronous_scheduling_tokens_are_read_before_the_scheduler_cuts_them(worker: ModuleType) -> None:
+    scheduler = Cutting()
+    runner = asynchronous(speculative_config=object())
+    recorder = worker.record_runner(runner, scheduler, print, "a", lambda name: None)
+    assert set(recorder.unseen) == {"computed", "sampler_drafts", "kept", "buffer_length", "buffer_last"}
+    recorder.on, sight, scheduled = True, worker.Sight(0, 0), object()
+    recorder.finished = lambda sight: None
+    sight.names = ["a"]
+    recorder.waiting.append((scheduled, sight))
+    output = SimpleNamespace(req_id_to_index={"a": 0}, sampled_token_ids=[[7, 8, 9]])
+    scheduler.update_from_output(scheduled, output)
+    sight.empty.append("proposed")
+    sight.settle()
+    assert worker.as_ragged([sight.lists["handed"]]).values.tolist() == [7, 8, 9]
+    assert worker.as_ragged([sight.lists["given"]]).values.tolist() == [7]
+    assert not recorder.stopped
+
+
+def test_of_a_rank_nobody_sees_what_is_handed_out_then(worker: ModuleType) -> None:
+    recorder = worker.record_runner(asynchronous(speculative_config=None), None, print, "a", lambda name: None)
+    assert {"handed", "given", "finish"} <= set(recorder.unseen)
+    assert "computed" not in recorder.unseen
 
 
 def test_the_plugin_is_one_file_that_compiles_and_is_the_same_each_time() -> None:

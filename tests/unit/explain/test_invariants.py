@@ -313,19 +313,57 @@ def test_a_column_that_was_not_seen_leaves_its_invariant_unasked() -> None:
     assert "prefix" in checked.asked
 
 
-def test_counts_that_run_ahead_are_not_held_against_the_device() -> None:
-    """Under asynchronous scheduling drafts count as accepted, and positions on the device are put right."""
-    world = World(3, k=3)
+def ahead(world: World, **said: object) -> RowSteps:
+    """Its steps as under asynchronous scheduling: drafts count as accepted."""
     steps = world.recorded()
-    computed = steps.numbers("computed").copy()
-    computed[computed >= Ledger(steps).prompt_tokens] += 2
-    ahead = replace(steps, columns={**steps.columns, "computed": computed})
-    assert {"position", "sequence_length"} <= {one.invariant for one in check(ahead, world.prompts).violations}
-    said = replace(ahead, header=msgspec.structs.replace(steps.header, unseen={"computed": "drafts count"}))
-    checked = check(said, world.prompts)
+    ledger, computed = Ledger(steps), steps.numbers("computed").copy()
+    computed[ledger.running & (computed == ledger.prompt_tokens + ledger.emitted_before - 1)] += 2
+    columns = {**steps.columns, "computed": computed}
+    return replace(steps, columns=columns, header=msgspec.structs.replace(steps.header, **said))
+
+
+def test_counts_that_run_ahead_are_put_right_by_what_was_handed_out() -> None:
+    """Under asynchronous scheduling drafts count as accepted, and positions on the device are put right."""
+    for seed in range(40):
+        world = World(seed, k=3)
+        steps = ahead(world)
+        assert {"position", "sequence_length"} <= {one.invariant for one in check(steps, world.prompts).violations}
+        checked = check(ahead(world, unseen={"computed": "drafts count"}), world.prompts)
+        assert checked.violations == ()
+        assert set(checked.unasked) == {"computed"}
+        (found,) = np.flatnonzero(steps.step == steps.step[len(steps) // 2])[:1]
+        wrong = changed(ahead(world, unseen={"computed": ""}), "position", found, 4000)
+        assert {one.index for one in check(wrong, world.prompts).violations} == {found}
+
+
+def test_counts_that_run_ahead_are_asked_of_nothing_where_nobody_saw_what_was_handed_out() -> None:
+    steps = ahead(world := World(3, k=3), unseen={"computed": "drafts count", "handed": "elsewhere"})
+    columns = {name: values for name, values in steps.columns.items() if not name.startswith("handed")}
+    checked = check(replace(steps, columns=columns), world.prompts)
     assert checked.violations == ()
-    assert set(checked.unasked) == {"computed", "position", "inputs", "slots", "sequence_length", "handed"}
-    assert {"path", "first_state"} <= checked.asked.keys()
+    assert {"position", "inputs", "slots", "sequence_length"} <= set(checked.unasked)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_comes_after_a_request_has_ended_is_not_taken(asynchronous: bool) -> None:
+    """Under asynchronous scheduling its next step has been asked for when it ends (vLLM v0.32.0, `update_from_output`);
+    of a request that goes on tokens that nobody takes are lost."""
+    found = set()
+    for seed in range(30):
+        world = World(seed)
+        steps = replace(
+            world.recorded(), header=msgspec.structs.replace(world.recorded().header, asynchronous=asynchronous)
+        )
+        ledger = Ledger(steps)
+        lasts = np.setdiff1d(np.arange(len(steps)), ledger.before)
+        last = next((row for row in lasts.tolist() if ledger.emitted[row] and steps.numbers("finish")[row] < 0), None)
+        amid = next(row for row in np.flatnonzero(ledger.running & (ledger.emitted > 0)).tolist() if row not in lasts)
+        inner = int(ledger.before[amid])
+        for name, row in (("last", last), ("amid", inner)):
+            if row is not None and ledger.emitted[row]:
+                broken = check(changed(steps, "given", row, []), world.prompts).violations
+                found.add((name, tuple(sorted({one.invariant for one in broken}))))
+    assert found == {("amid", ("given",)), ("last", () if asynchronous else ("given",))}
 
 
 def test_whose_row_it_was() -> None:

@@ -7,7 +7,8 @@
     sample_tokens       what the runner hands to the scheduler, what the drafter proposes
 
 Tensors on the host are copied; those of a device are copied into pinned memory, queued on the stream of the step
-itself and read after the step's own synchronisation.
+itself. They are waited for where columns are made: the step's own synchronisation comes before the last of them. Under
+asynchronous scheduling the scheduler has placeholders for the drafts: `drafts` are those that the sampler got.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import inspect
 from typing import Any
 
 from parity.capture.step_table import NOTHING
-from parity_backends.worker.copies import host_copy, settled_copy
+from parity_backends.worker.copies import host_copy, queued
 from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, is_of_state, state_readings
 from .kv_watch import KV_COLUMNS, KeyValueWatch
-from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
+from .recorder import Recorder, nothing_kept, unknown_metadata
 from .state_digests import StateDigests, states_of
 from .step_sight import Sight, held
 
@@ -32,6 +33,9 @@ the other, which it inherits; from 0.18.0 on its `_model_forward` has another ar
 
 FED = ("input_ids", "positions")
 """Of their arguments, by position or by name."""
+
+LATER = ("kept", "buffer_length", "buffer_last")
+"""Columns that are not there under asynchronous scheduling: the host holds placeholders when a step ends."""
 
 
 class FirstRunner(Recorder):
@@ -45,12 +49,12 @@ class FirstRunner(Recorder):
         self.forward_context: Any = None
         """vLLM's module of that name: to import it anew in each step takes longer than most readings."""
         self.key_values = KeyValueWatch(self.runner, self.groups, self.sizes)
-        if getattr(self.runner, "use_async_scheduling", False):
+        if self.asynchronous:
             why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
-            self.unseen.update(dict.fromkeys(NO_TOKENS, why))
-            if self.runner.speculative_config is not None:  # `num_computed_tokens` is put right on the device alone
-                self.unseen["computed"] = message(
-                    "unseen.counted_ahead", "asynchronous scheduling: drafts count as accepted until it is known"
+            self.unseen.update(dict.fromkeys(LATER if self.scheduler is not None else (*LATER, "handed"), why))
+            if self.runner.speculative_config is not None:
+                self.unseen["sampler_drafts"] = message(
+                    "unseen.placeholders", "asynchronous scheduling: the scheduler does not know the drafts"
                 )
         self.door(self.runner, "execute_model", self._around_execute_model)
         forward = next(name for name in FORWARD_DOORS if hasattr(self.runner, name))
@@ -109,7 +113,9 @@ class FirstRunner(Recorder):
         self.rows(sight, names)
         drafts = output.scheduled_spec_decode_tokens
         sight.index = dict(batch.req_id_to_index)
-        if drafts:
+        if "sampler_drafts" in self.unseen:
+            sight.drafts_are_the_samplers = True
+        elif drafts:
             sight.drafted, sight.held["drafts"] = list(drafts), held(list(drafts.values()))
         else:
             sight.empty.append("drafts")
@@ -196,21 +202,32 @@ class FirstRunner(Recorder):
             sight.arrays["draft_counts"] = list(metadata.num_draft_tokens)
             sight.arrays["draft_ids"] = host_copy(metadata.draft_token_ids)
             sight.arrays["logits_indices"] = copied(metadata, "logits_indices")
-        if logits is not None and "chosen" not in self.unseen:
+        if logits is not None:
             sight.arrays["best"] = first_best(logits)
 
     def _after_sampling(self, sight: Sight, output: Any) -> None:
-        if "sampled" not in self.unseen:
-            sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
+        sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
 
     def _handed(self, sight: Sight, output: Any) -> None:
         if self.with_states:
             self._states_left(sight)
             self.key_values.end(sight, self.output.num_scheduled_tokens, self.output.scheduled_spec_decode_tokens)
-        if "sampled" not in self.unseen:
+        count, proposed = len(sight.names), getattr(self.runner, "_draft_token_ids", None)
+        if proposed is None:
+            sight.empty.append("proposed")
+        elif isinstance(proposed, list):
+            sight.held["proposed"] = held(proposed[:count])
+        else:
+            sight.proposed = host_copy(proposed, count)
+        if not self.asynchronous:
             self._tokens(sight, output)
+        sight.ready = queued(self.runner.device)
         if self.scheduler is None:
             self.finished(sight)
+
+    def taken(self, sight: Sight, output: Any) -> None:
+        if self.asynchronous and sight.names:
+            sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
 
     def _tokens(self, sight: Sight, output: Any) -> None:
         batch, count = self.runner.input_batch, len(sight.names)
@@ -220,13 +237,6 @@ class FirstRunner(Recorder):
         lengths = sight.numbers["buffer_length"] = batch.num_tokens_no_spec[:count].tolist()
         last = [length - 1 if length > 0 else 0 for length in lengths]
         sight.numbers["buffer_last"] = list(map(batch.token_ids_cpu.item, range(count), last))
-        proposed = getattr(self.runner, "_draft_token_ids", None)
-        if proposed is None:
-            sight.empty.append("proposed")
-        elif isinstance(proposed, list):
-            sight.held["proposed"] = held(proposed[:count])
-        else:  # the scheduler waits for the same a moment later, on a stream of its own
-            sight.proposed = settled_copy(proposed, count)
 
     def _counts_kept(self, sight: Sight, kept: Any) -> None:
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:

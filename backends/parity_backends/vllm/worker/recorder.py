@@ -33,10 +33,6 @@ class Unrecordable(Exception):
         self.said = said
 
 
-NO_TOKENS = ("sampled", "chosen", "handed", "given", "finish", "proposed", "kept", "buffer_length", "buffer_last")
-"""Columns that are not there where tokens are not on the host when a step ends."""
-
-
 BOUNDED_STEPS = 8
 """So many steps in a row the longest request of a batch that stays as it is is not looked for anew."""
 
@@ -81,6 +77,13 @@ class Recorder:
         self.with_states = with_states
         self.states: dict[int, Any] = {}
         """By cache group its `StateDigests`; None where there are none."""
+        config = getattr(getattr(runner, "vllm_config", None), "scheduler_config", None)
+        self.asynchronous = bool(getattr(config, "async_scheduling", False))
+        """The scheduler asks for a step before it has the tokens of the one before."""
+        if self.asynchronous and runner.speculative_config is not None:  # put right on the device alone
+            self.unseen["computed"] = message(
+                "unseen.counted_ahead", "asynchronous scheduling: drafts count as accepted until it is known"
+            )
         if scheduler is None:
             why = message("unseen.other_process", "the scheduler is in another process")
             self.unseen.update(dict.fromkeys(("given", "finish", "waiting"), why))
@@ -137,17 +140,21 @@ class Recorder:
 
     def _around_update_from_output(self, inner: Any) -> Any:
         def update_from_output(scheduler_output: Any, output: Any) -> Any:
+            place = next((at for at, (one, _) in enumerate(self.waiting) if one is scheduler_output), None)
+            sight = None if place is None else self.waiting.pop(place)[1]
+            if sight is not None:
+                self.look(self.taken, sight, output)
             outputs = inner(scheduler_output, output)
-            for index, (scheduled, sight) in enumerate(self.waiting):
-                if scheduled is scheduler_output:
-                    del self.waiting[index]
-                    self.look(self._given, sight, outputs)
-                    break
+            if sight is not None:
+                self.look(self._given, sight, outputs)
             return outputs
 
         return update_from_output
 
     # ------------------------------------------------------------------ what is seen at each
+
+    def taken(self, sight: Sight, output: Any) -> None:
+        """What the scheduler is about to take from the runner: it cuts these lists where a request ends."""
 
     def scheduled(self, output: Any) -> None:
         """What the scheduler asks for, before the step."""
@@ -258,5 +265,6 @@ class Recorder:
                 "max_model_len": int(runner.max_model_len),
             },
             "how": self.how,
+            "asynchronous": self.asynchronous,
             "unseen": self.unseen,
         }

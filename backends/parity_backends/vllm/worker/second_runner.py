@@ -7,9 +7,10 @@
     sample_tokens             what the drafter proposes, and what is kept for the next step
     get_output                of what `sample_tokens` returns: what the runner hands to the scheduler
 
-Its state is on the device, and a request keeps its place there: copies are queued after the step's own work, and
-become columns once the step has handed its tokens out. The scheduler does not know the drafts: `drafts` are those that
-the runner's state holds for the request when the step begins.
+Its state is on the device, and a request keeps its place there: copies are queued after the step's own work, which goes
+on after its tokens are handed out (`postprocess_sampled`, the drafter), and are waited for where columns are made. The
+scheduler does not know the drafts: `drafts` are those that the runner's state holds for the request when the step
+begins.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from parity.capture.step_table import Ragged, spans
-from parity_backends.worker.copies import host_copy
+from parity_backends.worker.copies import host_copy, queued
 
 from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import Recorder, nothing_kept, unknown_metadata
@@ -198,26 +199,27 @@ class SecondRunner(Recorder):
         lengths = req_states.total_len.gpu[rows]
         last = req_states.all_token_ids.gpu[rows, (lengths - 1).clamp_min(0).long()]
         sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
+        sight.resolve, sight.ready = resolve, queued(self.runner.device)
 
     def _handed(self, sight: Sight, output: Any) -> None:
         sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
-        self._resolve(sight)
         if self.scheduler is None:
             self.finished(sight)
 
-    def _resolve(self, sight: Sight) -> None:
-        """Columns from the copies, which are there now."""
-        arrays = sight.arrays
-        row_of = {int(index): row for row, index in enumerate(arrays.pop("index_of_row"))}
-        index = arrays.pop("index").tolist()
-        sight.numbers["index_row"] = looked_up(row_of, index)
-        asked, held = arrays.pop("drafts_asked").astype(np.int64), arrays.pop("drafts_held")
-        columns = np.arange(held.shape[1])
-        sight.lists["drafts"] = Ragged(asked, held[columns < asked[:, None]].astype(np.int64))
-        sight.lists["proposed"] = ragged_rows(arrays.pop("proposed"))
-        made, matrix = arrays.pop("made"), arrays["matrix"]
-        arrays["matrix"] = np.where(np.arange(matrix.shape[1]) < made[:, None], matrix, -1)
-        if "ids_of_logits" in arrays:
-            counts, ids = arrays["draft_counts"], arrays.pop("ids_of_logits")
-            begin = np.cumsum(counts + 1) - counts
-            arrays["draft_ids"] = ids[spans(begin, counts)]
+
+def resolve(sight: Sight) -> None:
+    """Columns from the copies, which are there now."""
+    arrays = sight.arrays
+    row_of = {int(index): row for row, index in enumerate(arrays.pop("index_of_row"))}
+    index = arrays.pop("index").tolist()
+    sight.numbers["index_row"] = looked_up(row_of, index)
+    asked, held = arrays.pop("drafts_asked").astype(np.int64), arrays.pop("drafts_held")
+    columns = np.arange(held.shape[1])
+    sight.lists["drafts"] = Ragged(asked, held[columns < asked[:, None]].astype(np.int64))
+    sight.lists["proposed"] = ragged_rows(arrays.pop("proposed"))
+    made, matrix = arrays.pop("made"), arrays["matrix"]
+    arrays["matrix"] = np.where(np.arange(matrix.shape[1]) < made[:, None], matrix, -1)
+    if "ids_of_logits" in arrays:
+        counts, ids = arrays["draft_counts"], arrays.pop("ids_of_logits")
+        begin = np.cumsum(counts + 1) - counts
+        arrays["draft_ids"] = ids[spans(begin, counts)]

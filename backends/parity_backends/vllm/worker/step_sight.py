@@ -11,7 +11,7 @@ from __future__ import annotations
 import marshal
 import zlib
 from itertools import chain, repeat
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -31,6 +31,12 @@ class Sight:
         """What the scheduler said since the step before (`step_requests.Said`), of this step last."""
         self.drafted: Optional[list[str]] = None
         """Whose the lists of `drafts` are, where these are as the scheduler has them."""
+        self.drafts_are_the_samplers = False
+        """The scheduler has placeholders for them."""
+        self.ready: Any = None
+        """An event after the copies of a device's tensors."""
+        self.resolve: Optional[Callable[[Sight], None]] = None
+        """Makes columns of copies that are no columns yet, once these are there."""
         self.index: Optional[dict[str, int]] = None
         """Rows of the batch's index by name, where `index_row` is to be made of it."""
         self.handed: Optional[dict[str, int]] = None
@@ -71,6 +77,10 @@ class Sight:
     def settle(self, before: Optional[Sight] = None) -> None:
         """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Of a batch
         that is as in the step `before` these are that step's. Raises TypeError."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        if self.resolve is not None:
+            self.resolve(self)
         names = self.names
         if before is not None and names != before.names:
             before = None
@@ -232,7 +242,8 @@ class Columns:
         if drafting:
             counts[with_drafts] = np.concatenate([one.arrays["draft_counts"] for one in drafting])
             ids = np.concatenate([one.arrays["draft_ids"] for one in drafting]).astype(np.int64)
-        self.found["sampler_drafts"] = Ragged(counts, ids)
+        the_schedulers_too = any(one.drafts_are_the_samplers for one in self.sights)
+        self.found["drafts" if the_schedulers_too else "sampler_drafts"] = Ragged(counts, ids)
         self._places(drafting, with_drafts, counts)
         made = (matrix != -1).sum(axis=1)
         sampled = Ragged(made, matrix[np.arange(widest) < made[:, None]])

@@ -1,0 +1,79 @@
+"""Steps of vllm-ascend 0.23.0 on an emulated NPU under asynchronous scheduling: MTP with three drafts, a hybrid model,
+requests that come, go, are aborted and preempted. `benchmarks/emulated_faults.py 13863` recorded them: as released, and
+with the mend of vllm-ascend#13863 taken out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from step_world import changed
+
+from parity.capture.step_table import NOTHING
+from parity.capture.steps import RowSteps, read_steps
+from parity.explain.ledger import Ledger
+from parity.explain.violations import check
+
+DATA = Path(__file__).parents[2] / "data" / "asynchronous"
+
+
+def steps_of(name: str) -> RowSteps:
+    (found,) = read_steps(DATA / f"{name}.steps")
+    return found
+
+
+@pytest.fixture(scope="module")
+def released() -> RowSteps:
+    return steps_of("released")
+
+
+def test_a_sound_engine_breaks_nothing(released: RowSteps) -> None:
+    ledger, checked = Ledger(released), check(released)
+    assert checked.violations == ()
+    assert set(checked.unasked) == {"computed", "sampler_drafts", "kept", "buffer"}
+    assert ledger.dropped.any(), "tokens of requests that had ended"
+    assert (released.numbers("arrival") == 2).any(), "preempted requests"
+    assert (released.numbers("computed") > ledger.computed).any(), "drafts that counted as accepted"
+    assert ledger.without_drafts.any(), "requests that missed a step"
+
+
+def test_it_is_known_how_the_engine_schedules(released: RowSteps) -> None:
+    """By what it says of itself: the same steps of a synchronous engine would be wrong."""
+    said = msgspec.structs.replace(released.header, asynchronous=False)
+    broken = check(replace(released, header=said)).violations
+    assert {"given", "end", "drafts"} <= {one.invariant for one in broken}
+
+
+def test_the_fault_is_named() -> None:
+    """A row that has moved gets another row's accepted count: three texts of 64 differ, 14 row-steps had it."""
+    broken = check(steps_of("13863")).violations
+    assert {one.invariant for one in broken} == {"accepted"}
+    assert len(broken) == 14
+
+
+def spoilt(steps: RowSteps, name: str, where: np.ndarray) -> tuple[RowSteps, int]:
+    rows = np.flatnonzero(where & (steps.lists(name).counts > 0))
+    row = int(rows[len(rows) // 2])
+    return changed(steps, name, row, [*steps.lists(name).row(row)[:-1], 1999]), row
+
+
+@pytest.mark.parametrize(
+    ("name", "invariant"),
+    [("drafts", "drafts"), ("inputs", "inputs"), ("given", "given"), ("sampled", "handed"), ("chosen", "chosen")],
+)
+def test_a_wrong_token_is_found(released: RowSteps, name: str, invariant: str) -> None:
+    ledger = Ledger(released)
+    where = ledger.running & ~ledger.dropped & ~ledger.without_drafts & (ledger.emitted > 0)
+    where &= released.numbers("finish") == NOTHING
+    wrong, row = spoilt(released, name, where)
+    assert (invariant, row) in {(one.invariant, one.index) for one in check(wrong).violations}
+
+
+def test_a_wrong_place_is_found(released: RowSteps) -> None:
+    row = int(np.flatnonzero(Ledger(released).running)[40])
+    for name, invariant in (("position", "position"), ("sequence_length/0", "sequence_length")):
+        wrong = changed(released, name, row, int(released.numbers(name)[row]) + 1)
+        assert (invariant, row) in {(one.invariant, one.index) for one in check(wrong).violations}
