@@ -4,17 +4,21 @@ them; a wrong token does, and what is wrong everywhere does not pass."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from support.captures import TEXT, capture, completion
 from worlds import FLAT, LASTING, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import PENALTIES, RULES, Faulty, Setting, Trial, clean, judge
 
+from parity.comparator import Comparison, compare
 from parity.comparator.reference.moves import Moved, Moves, moves
 from parity.comparator.streams.pairing import pair_up
-from parity.records import Kind, Verdict
+from parity.records import Capture, Kind, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
@@ -83,6 +87,37 @@ def test_nor_where_there_are_few_of_them_or_penalties(name: str, seed: int, shap
     result = judge(VIEWS["lists, unscored"](one)).result
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def listed(tokens: Sequence[int], moved: float = 0.0) -> TopLogprobs:
+    """The chosen token, 1 nat above two others; at one token one of these lies `moved` nats lower."""
+    values = np.tile([-0.5, -1.5, -2.0], (len(tokens), 1))
+    values[30, 1] -= moved
+    return TopLogprobs(np.array([(token, 900, 901) for token in tokens], np.int64), values)
+
+
+def leaving_each_other_out(moved: float, **penalty: float) -> Comparison:
+    """Four requests. One parts at its last token, and each list leaves out the other's: what both name is alike there.
+    Logits of the other three move as told."""
+    texts = [range(start, start + 60) for start in (200, 260, 320)]
+
+    def arm(name: str, last: int, moved: float) -> Capture:
+        first = (*TEXT[:-1], last)
+        rest = (completion(text, f"p{n}", prompt=(n,), logprobs=listed(text, moved)) for n, text in enumerate(texts, 1))
+        return capture(name, completion(first, logprobs=listed(first)), *rest, **penalty)
+
+    return compare(arm("cpu/base", TEXT[-1], 0.0), arm("cpu/mtp", 500, moved))
+
+
+@pytest.mark.parametrize(
+    "penalty", [{"presence_penalty": 0.5}, {"frequency_penalty": 0.4}, {"repetition_penalty": 1.15}]
+)
+def test_nor_where_lists_under_penalties_leave_out_what_moved(penalty: dict[str, float]) -> None:
+    moved = leaving_each_other_out(1.0, **penalty)
+    assert not moved.corrupt
+    assert moved.verdict is Verdict.INCONCLUSIVE
+    assert [one.id for one in moved.reasons] == ["conclude.lists_contradict"]
+    assert leaving_each_other_out(0.0, **penalty).verdict is Verdict.DIVERGED  # where none moves it is the token
 
 
 @pytest.mark.parametrize("seed", range(4300005, 4300013))
