@@ -70,10 +70,12 @@ NOUNS: Final = {
 """Plural and singular of what is counted."""
 
 VERBS: Final = {
+    "answer": "answers",
     "are": "is",
     "come": "comes",
     "count": "counts",
     "differ": "differs",
+    "do": "does",
     "end": "ends",
     "exclude": "excludes",
     "follow": "follows",
@@ -81,7 +83,10 @@ VERBS: Final = {
     "hold": "holds",
     "lie": "lies",
     "part": "parts",
+    "say": "says",
+    "speak": "speaks",
     "stand": "stands",
+    "tell": "tells",
     "were": "was",
 }
 """Plural and singular of what they do."""
@@ -96,9 +101,9 @@ _FIELD: Final = r"(?<!\{)\{%s(?:![rsa])?(?::[^{}]*)?\}"
 _PHRASE: Final = (
     r"(?:" + _FIELD % r"(?P<part>\w+)" + r" of (?:the )?(?:same )?)?"
     + _FIELD % r"(?P<whole>\w+)"
-    + rf"(?: (?:{'|'.join(ADJECTIVES)}))*"
-    + rf" (?P<noun>{'|'.join(NOUNS)})\b(?!')"
-    + rf"(?: (?:that |could not be )?(?P<verb>{'|'.join(VERBS)})\b)?"
+    + rf"(?:(?: (?:{'|'.join(ADJECTIVES)}))* (?P<noun>{'|'.join(NOUNS)})\b(?!'))?"
+    + rf"(?: that (?P<clause>{'|'.join(VERBS)})\b)?"
+    + rf"(?:(?: of (?:\{{\w+\}}|the \w+)| \([^()]*\))? (?:could not be )?(?P<verb>{'|'.join(VERBS)})\b)?"
 )  # fmt: skip
 """`re` compiles it once, when the first number is 1: not every command has one."""
 
@@ -139,7 +144,9 @@ def _agreed(template: str, ones: frozenset[str]) -> str:
         subjects = {found["part"] or found["whole"], found["whole"]}  # none of one is no more than one
         if found["verb"] and subjects & ones:
             changes.append((*found.span("verb"), VERBS[found["verb"]]))
-        if found["whole"] in ones:
+        if found["clause"] and found["whole"] in ones:
+            changes.append((*found.span("clause"), VERBS[found["clause"]]))
+        if found["noun"] and found["whole"] in ones:
             changes.append((*found.span("noun"), NOUNS[found["noun"]]))
         for first, last, word in changes:
             text = text[: first - begin] + word + text[last - begin :]

@@ -143,7 +143,7 @@ def _as_listed(path: Place, index: Index, there: list[str]) -> list[Place]:
             raise ParityError(
                 message(
                     "capture.shard_changed",
-                    "{path} is not the shard that {index} lists: it has {size} bytes, there are {listed} in the list",
+                    "{path} is not the shard that {index} lists: it has {size} bytes, the list says {listed}",
                     path=str(path / one.name),
                     index=INDEX,
                     size=size,

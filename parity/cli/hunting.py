@@ -197,7 +197,8 @@ def say_skipped(plan: Plan) -> None:
         say(
             message(
                 "cli.combinations_cannot_run",
-                "{count} of {arms} combinations cannot run and are skipped:",
+                "{count} of {arms} combinations cannot run and is skipped:",
+                plural="{count} of {arms} combinations cannot run and are skipped:",
                 count=len(plan.skipped),
                 arms=len(plan.skipped) + len(plan.arms),
             )

@@ -171,7 +171,7 @@ def laboratory(
             raise Interrupted(
                 message(
                     "cli.interrupted_after_shots",
-                    "interrupted after {shots} shots, which are kept in {directory}",
+                    "interrupted after {shots} shots, kept in {directory}",
                     shots=notebook.shots,
                     directory=str(directory),
                 ),

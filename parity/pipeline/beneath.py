@@ -31,7 +31,7 @@ MISSED = {
         "another checkpoint, another precision, or a fault in the embedding",
     ),
     "sketches ended": message(
-        "beneath.sketches_ended", "{count} completions went on when sketching had ended, and are judged up to there"
+        "beneath.sketches_ended", "{count} completions went on when sketching had ended; each is judged up to there"
     ),
 }
 """Why completions were not judged to their end, by `parity.explain.aligned.UNPAIRED`."""

@@ -218,7 +218,8 @@ class _Crew:
         return BackendError(
             message(
                 "pipeline.all_candidates_failed",
-                "all {count} candidates failed; the last: {message}",
+                "the only candidate failed: {message}",
+                plural="all {count} candidates failed; the last: {message}",
                 count=len(self.failed),
                 message=last.message,
             ),

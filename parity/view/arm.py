@@ -341,7 +341,7 @@ class ArmView:
             found.append(
                 message(
                     "view.replayed",
-                    "{changed} completions came out differently when their round was resumed",
+                    "{changed} completions came out differently when a round was resumed",
                     changed=changed,
                 )
             )

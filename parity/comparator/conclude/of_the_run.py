@@ -147,8 +147,8 @@ def _baseline_drafts(off: DraftsOff) -> Remarks:
         if off.too_few
         else message(
             "conclude.baseline_accepts",
-            "accepted more often than at their probability (the {accepted} that it accepted, of {drafts}, are as many "
-            "as {worth:.0f} drafts would give)",
+            "accepted more often than at their probability (it accepted {accepted} of {drafts}, as many as "
+            "{worth:.0f} drafts would give)",
             accepted=off.accepted,
             drafts=off.drafts,
             worth=off.worth,

@@ -180,7 +180,7 @@ def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
     said = message(
         "conclude.undecided",
         "{count} of {tokens} tokens after a divergence may lie up to {widest:.2f} nats below the best that the "
-        "penalties leave, though nothing says that they do: {ask}",
+        "penalties leave, though nothing says so: {ask}",
         count=beyond,
         tokens=tokens,
         widest=widest,

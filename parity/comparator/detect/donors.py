@@ -178,16 +178,16 @@ def _why(best: _Answer, length: int, donor: str) -> Message:
     if best.apart:
         return message(
             "row_leak.crossed_logprobs",
-            "the engine's logprobs of {count} tokens are those after the text of {donor}: {times} times nearer to them "
-            "than to those after their own prompt",
+            "the engine's logprobs, of {count} tokens, are those after the text of {donor}: {times} times nearer to "
+            "them than to those after this request's prompt",
             count=length,
             donor=donor,
             times=f"{best.apart:.0f}",
         )
     return message(
         "row_leak.crossed",
-        "{count} tokens are unlikely after their own prompt and likely after the text of {donor}: by {nats} nats over "
-        "{scored} tokens",
+        "{count} tokens are unlikely after this request's prompt and likely after the text of {donor}: by {nats} nats "
+        "over {scored} tokens",
         count=length,
         donor=donor,
         nats=f"{best.log_won:.0f}",

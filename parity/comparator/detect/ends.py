@@ -222,7 +222,8 @@ def _name_gained(case: Case, surplus: int) -> Case | None:
             continue
         why = message(
             "duplication.surplus",
-            "the {count} tokens before it are emitted again, and there are as many too many",
+            "the token before it is emitted again, and there is one too many",
+            plural="the {count} tokens before it are emitted again, and there are as many too many",
             count=surplus,
         )
         ambiguous = message(

@@ -157,7 +157,7 @@ def _gaps_if_taken(one: Completion, top: TopLogprobs, gaps: TokenGaps, own: Pena
 def _event(said: Weighed) -> Event:
     why = message(
         "penalties.choices",
-        "its engine seems to {did}: {count} of {number} choices that tell are those of an engine that does (evidence "
+        "its engine seems to {did}: {count} of {number} choices that tell speak for an engine that does (evidence "
         "{e_value:.2g})",
         did=did(said.name),
         count=said.count,

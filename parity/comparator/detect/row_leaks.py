@@ -71,7 +71,7 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
     evidence = LeakEvidence(
         why=message(
             "row_leak.why",
-            "{count} tokens are those of the {part} of {donor} from its position {start} on",
+            "{count} tokens are as in the {part} of {donor} from its position {start} on",
             count=leak.length,
             part=PART_NAMES[leak.donor_part],
             donor=leak.donor_request if leak.donor is None else str(leak.donor),

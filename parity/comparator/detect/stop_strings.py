@@ -63,7 +63,7 @@ def _claims(completion: Completion, asked: Asked, found: Said, writer: Writer) -
     if asked.min_tokens and stop in found.text:
         why = message(
             "early_stop.stop_string_too_early",
-            "ends at the stop string {stop!r}, which counts only after the first {least} tokens (min_tokens)",
+            "ends at the stop string {stop!r}, which counts only after {least} tokens (min_tokens)",
             stop=stop,
             least=asked.min_tokens,
         )

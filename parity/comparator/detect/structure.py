@@ -70,7 +70,12 @@ def name_repeat(
     to_the_end = repeat.end == len(b)
     loops = repeat.copies >= LOOP_COPIES or (to_the_end and repeat.copies >= 2)
     loop = TokensEvidence(
-        why=message("duplication.before", "the {count} tokens before it are emitted again", count=repeat.lag),
+        why=message(
+            "duplication.before",
+            "the token before it is emitted again",
+            plural="the {count} tokens before it are emitted again",
+            count=repeat.lag,
+        ),
         period=repeat.lag,
         copies=round(repeat.copies, 2),
         source_start=repeat.start - repeat.lag,
@@ -155,7 +160,8 @@ def _gained(b: TokenIds, j: int, gained: int) -> Event:
     assert source is not None
     why = message(
         "duplication.from",
-        "the {count} tokens from position {source} are emitted again",
+        "the token at position {source} is emitted again",
+        plural="the {count} tokens from position {source} are emitted again",
         count=gained,
         source=source,
     )
@@ -194,7 +200,7 @@ def name_tail(
     if jump is not None and parted_at is not None:
         lost, run = jump
         why = message(
-            "omission.ahead", "{count} tokens of the baseline are missing; the text goes on after them", count=lost
+            "omission.ahead", "{count} tokens of the baseline are missing; the text goes on after that", count=lost
         )
         tokens = tuple(a[parted_at[0] : parted_at[0] + lost].tolist()[:64])
         return tokens_event(Kind.OMISSION, first, lost, why, baseline_tokens=tokens, agree_again_for=run)

@@ -71,7 +71,9 @@ def _copied(copy: copies.Copied) -> Event:
     source = copy.position - copy.length
     why = message(
         "duplication.unlikely",
-        "the {count} tokens from position {source} are emitted again, which the reference holds for next to impossible",
+        "the token at position {source} is emitted again, which the reference holds for next to impossible",
+        plural="the {count} tokens from position {source} are emitted again, which the reference holds for next to "
+        "impossible",
         count=copy.length,
         source=source,
     )
@@ -100,7 +102,8 @@ def _event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -
         return Event(Kind.EARLY_STOP, stretch.position, 1, EndEvidence(why=why, p_value=stretch.p_value))
     why = message(
         "unlikely.why",
-        "the reference's distribution does not explain these {count} tokens",
+        "the reference's distribution does not explain this token",
+        plural="the reference's distribution does not explain these {count} tokens",
         count=stretch.length,
     )
     kind = Kind.GARBLED if stretch.length >= GARBLED_TOKENS else Kind.UNJUSTIFIED

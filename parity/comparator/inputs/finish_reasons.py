@@ -210,8 +210,10 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
         return Filled(arm, other, scores)
     said = message(
         "inputs.context",
-        "{arm}: {count} completions end by length before their limit, all at {context} tokens with their prompt: the "
-        "server's context, and nothing says how they go on",
+        "{arm}: {count} completion ends by length before its limit, at {context} tokens with its prompt: the server's "
+        "context, and nothing says how it goes on",
+        plural="{arm}: {count} completions end by length before their limit, all at {context} tokens with their "
+        "prompt: the server's context, and nothing says how they go on",
         arm=arm.header.arm,
         count=len(filled),
         context=context,

@@ -142,8 +142,8 @@ ONLY_AN_END = 1
 def _silence(arm: Capture) -> Remarks:
     why = message(
         "inputs.silent",
-        "{arm} gives neither text nor token ids in any of its {count} answers: there is nothing to compare (a server "
-        "that leaves out what it thinks gives the rest once it may say more: `--max-tokens`)",
+        "{arm} gives neither text nor token ids, in {count} answers: there is nothing to compare (a server that leaves "
+        "out what it thinks gives the rest once it may say more: `--max-tokens`)",
         arm=arm.header.arm,
         count=len(arm.completions),
     )

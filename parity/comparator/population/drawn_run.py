@@ -256,7 +256,7 @@ def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
         return message(
             "run.drafts_rejected",
             "drafts are rejected more often than by their probability: of {drafts} the candidate accepted {accepted}, "
-            "where {worth:.0f} are due at least (p = {p_value:.2g} after adjustment)",
+            "where at least {worth:.0f} would be due (p = {p_value:.2g} after adjustment)",
             accepted=found.accepted,
             drafts=found.drafts,
             worth=found.worth,
@@ -264,8 +264,8 @@ def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
         )
     return message(
         "run.drafts",
-        "drafts are accepted more often than at their probability: the {accepted} that the candidate accepted, of "
-        "{drafts}, are as many as {worth:.0f} drafts would give (p = {p_value:.2g} after adjustment)",
+        "drafts are accepted more often than at their probability: the candidate accepted {accepted} of "
+        "{drafts}, as many as {worth:.0f} drafts would give (p = {p_value:.2g} after adjustment)",
         accepted=found.accepted,
         drafts=found.drafts,
         worth=found.worth,

@@ -60,7 +60,7 @@ def not_kept(arm: str, completions: Iterable[tuple[Completion, TokenGaps]], refe
     p_value, name, count, number = min(found)
     why = message(
         "penalties.run",
-        "the candidate's completions {did}: {count} of {number} choices that tell are those of an engine that does "
+        "the candidate's completions {did}: {count} of {number} choices that tell speak for an engine that does "
         "(p = {p_value:.2g})",
         did=reason_of(name),
         count=count,
@@ -93,8 +93,8 @@ def not_as_large(
         return None
     why = message(
         "penalties.size",
-        "the candidate's completions are those of {words} than asked: {count} of {number} near-ties that penalties or "
-        "biases decide are turned that way (p = {p_value:.2g})",
+        "the candidate's completions are those of {words} than asked: {count} of {number} near-ties are turned that "
+        "way where penalties or biases decide (p = {p_value:.2g})",
         words=words,
         count=count,
         number=total,

@@ -151,7 +151,7 @@ def test_the_baselines_most_surprising_rows_are_asked_about_too(seed: int) -> No
     assert (found.verdict, list(found.corrupt)) == (Verdict.INCONCLUSIVE, [])
     (why,) = (one for one in found.reasons if one.id == "conclude.baseline_drawn")
     assert "2 completions (first: p" in str(why)
-    assert "40 tokens are unlikely after their own prompt and likely after the text of p" in str(why)
+    assert "40 tokens are unlikely after this request's prompt and likely after the text of p" in str(why)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parity.messages import Message, message
-from parity.plurals import ADJECTIVES, NOUNS, agreeing
+from parity.plurals import ADJECTIVES, NOUNS, VERBS, agreeing
 from parity.records import words
 from parity.records.kinds import CLAIMS, Family
 
@@ -24,6 +24,35 @@ from messages import everything  # type: ignore[import-not-found]  # noqa: E402 
 PLURAL = re.compile(rf"(?<![\d.,-])1 (?:(?:{'|'.join(ADJECTIVES)}) )*({'|'.join(NOUNS)})\b(?!')")
 """A one, and a plural after it."""
 
+OF_SEVERAL = (*VERBS, "break", "go", "they", "them", "their")
+STAYS = re.compile(
+    rf"(?<![\d.,-])1 (?:(?:{'|'.join(ADJECTIVES)}) )*(?:{'|'.join(NOUNS.values())})\b[^.,;:()]*?"
+    rf"(?<!1 )(?<!may )(?<!can )(?<!cannot )(?<!not )(?<!should )\b({'|'.join(OF_SEVERAL)})\b"
+)
+"""A one, and in the same clause a verb or a pronoun of several."""
+
+ALL_OF_ONE = re.compile(rf"\b(all|these|those|both|first) 1 (?:{'|'.join([*ADJECTIVES, *NOUNS.values()])})\b")
+
+NOT_OF_THE_ONE = {
+    "beneath.drafter_in_part": "in part",
+    "conclude.own_residuals": "logprobs",
+    "conclude.residuals": "logprobs",
+    "conclude.unjudged_lists": "scores",
+    "kind.claim.engine": "steps",
+    "kind.claim.logprob_mismatch": "logprobs",
+    "numerics.spots_by_context": "logits",
+    "report.measured.block": "three or more",
+    "report.measured.length": "two or more",
+    "report.measured.length.from": "two or more",
+    "report.measured.length.to": "two or more",
+    "report.measured.place": "three or more",
+    "row_leak.as_well_more": "the tokens",
+    "row_leak.crossed_logprobs": "logprobs",
+    "transformers.too_long": "two numbers",
+    "vllm.does_not_fit": "two numbers",
+}
+"""Messages in which such a word speaks of something else, or that are never of one: why."""
+
 
 def of_one(english: str, plural: str | None) -> str | None:
     """The sentence with 1 in the place of every number; None where a field takes no number."""
@@ -31,7 +60,7 @@ def of_one(english: str, plural: str | None) -> str | None:
     if any(not name.isidentifier() for name in names):
         return None
     try:
-        return str(Message("test", english, dict.fromkeys(names, 1), plural))
+        return str(Message("test", english, dict.fromkeys([*names, "count"], 1), plural))
     except (ValueError, TypeError):
         return None
 
@@ -48,12 +77,27 @@ def test_no_message_says_one_of_several() -> None:
     assert not wrong
 
 
+def test_no_verb_and_no_pronoun_speaks_of_one_as_of_several() -> None:
+    found = everything([])
+    texts = {id_: of_one(one.english, one.plural) or "" for id_, one in found.items()}
+    wrong = {id_: text for id_, text in texts.items() if STAYS.search(text) or ALL_OF_ONE.search(text)}
+    assert {id_: text for id_, text in wrong.items() if id_ not in NOT_OF_THE_ONE} == {}
+    assert set(NOT_OF_THE_ONE) == set(wrong)  # each of them is needed
+
+
 @pytest.mark.parametrize(
     ("template", "parameters", "said"),
     [
         ("{a} of {b} completions are corrupt", {"a": 1, "b": 4}, "1 of 4 completions is corrupt"),
         ("{a} of {b} completions are corrupt", {"a": 1, "b": 1}, "1 of 1 completion is corrupt"),
         ("{a} of {b} completions are corrupt", {"a": 2, "b": 4}, "2 of 4 completions are corrupt"),
+        ("{a} of {b} choices that tell say so", {"a": 1, "b": 4}, "1 of 4 choices that tell says so"),
+        ("{a} of {b} choices that tell say so", {"a": 1, "b": 1}, "1 of 1 choice that tells says so"),
+        ("{n} tokens of the baseline are missing", {"n": 1}, "1 token of the baseline is missing"),
+        ("the same {n} prompts (token ids) were run", {"n": 1}, "the same 1 prompt (token ids) was run"),
+        ("{n} corrupt, {m} part", {"n": 1, "m": 1}, "1 corrupt, 1 parts"),
+        ("{n} completions of {arm} part", {"n": 1, "arm": "cpu/mtp"}, "1 completion of cpu/mtp parts"),
+        ("{n} tokens of {m} completions", {"n": 1, "m": 1}, "1 token of 1 completion"),
         ("{n} completions that differ", {"n": 1}, "1 completion that differs"),
         ("{n:,} draft tokens", {"n": 1}, "1 draft token"),
         ("takes {n} completions", {"n": "1"}, "takes 1 completion"),
