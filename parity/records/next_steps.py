@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from parity.messages import Json
 
@@ -48,11 +49,17 @@ class Step(StrEnum):
     UNSHAPED = "unshaped"
     """The same without the sampling parameters `names`."""
     DONORS = "donors"
-    """The baseline's engine scores unlikely drawn completions after the prompts of other requests."""
+    """The baseline's engine scores unlikely drawn completions after the prompts of other requests; where none is
+    unlikely, the most surprising ones (`EXCHANGED`)."""
     TOKENIZER = "tokenizer"
     """What was captured is compared again, with the checkpoint's tokenizer."""
     CALIBRATE = "calibrate"
     """The tolerance is measured: the baseline scores its own completions."""
+
+
+EXCHANGED: Final = "conclude.untried_ways"
+"""What `DONORS` settles of a run that found nothing: that completions of two requests were exchanged, which in a flat
+model nothing shows but a scorer that is asked about other prompts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from parity.capture.shards import is_there
 from parity.messages import Message, joined, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import speculates
-from parity.records.next_steps import NextStep, Step
+from parity.records.next_steps import EXCHANGED, NextStep, Step
 from parity.records.sampling import beyond_reference
 from parity.view.arm import ArmView
 from parity.view.asking import options_of, options_of_all, sampling_options
@@ -80,6 +80,8 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
     here = Here(view)
     if view.run.verdict == Verdict.DIVERGED:
         return (*_sides(here), *_whose(here))
+    if view.run.verdict == Verdict.PASS:
+        return _whose(here)
     if view.run.verdict != Verdict.INCONCLUSIVE:
         return ()
     found: dict[tuple[str, ...], NextCommand] = {}
@@ -113,7 +115,7 @@ def _sides(here: Here) -> Iterator[NextCommand]:
 
 
 def _whose(here: Here) -> tuple[NextCommand, ...]:
-    """Of a run that has found something: what would say more of it."""
+    """What would say more of what was found, or whether completions were exchanged, which nobody was asked."""
     steps = ((arm, one) for arm in here.view.candidates for one in arm.next_steps if one.step is Step.DONORS)
     found: dict[tuple[str, ...], NextCommand] = {}
     for arm, step in steps:
@@ -214,6 +216,8 @@ def _scorer(here: Here) -> str:
 
 
 def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    if step.settles == EXCHANGED:
+        return _exchanged(here, step, arm)
     what = message(
         "next.donors",
         "ask {arm} whose the unlikely tokens are: it scores them after the prompts of other requests",
@@ -227,6 +231,18 @@ def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         "next.donors_reference", "ask another engine, which scores all captures, whose the unlikely tokens are"
     )
     return against and replace(against, what=another)
+
+
+def _exchanged(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    """Of captures alone: a run has asked that already."""
+    against = None if here.directory is not None else _reference(here, step, arm)
+    what = message(
+        "next.exchanged",
+        "see whether completions of two requests were exchanged: {backend}/base scores all captures, and the most "
+        "surprising completions after other prompts as well",
+        backend=_scorer(here),
+    )
+    return against and replace(against, what=what)
 
 
 def _same_precision(here: Here, step: NextStep, arm: ArmView) -> NextCommand:

@@ -81,15 +81,20 @@ def strange(arm: Capture, scores: Scores, known: Collection[Key] = ()) -> list[K
     prompt for long they are found without; in flat ones nine of ten swapped rows are among these."""
     found: dict[Key, float] = {}
     for one in arm:
-        sampling = arm.sampling_of(one)
         top = scores.get(ScoreKey(arm.header.arm, *one.key))
-        temperature = temperature_in(sampling)
-        if one.logprobs is not None or top is None or temperature <= 0 or penalises(sampling) or forbids(sampling):
-            continue
-        if len(one.token_ids) >= FEWEST and len(top) == len(one.token_ids):
+        if top is not None and len(top) == len(one.token_ids) and may_be_strange(arm, one):
+            temperature = temperature_in(arm.sampling_of(one))
             found[one.key] = excess(top.part(stop=FIRST), one.token_ids[:FIRST], temperature)
     most = min(ROWS, max(STRANGE, isqrt(len(found)) + 1))
     return [key for key in sorted(found, key=lambda key: -found[key])[:most] if key not in known]
+
+
+def may_be_strange(arm: Capture, one: Completion) -> bool:
+    """Could this completion be another's without anything but a scorer to tell it? It was drawn from what scores list,
+    and its engine recorded no logprobs."""
+    sampling = arm.sampling_of(one)
+    drawn = temperature_in(sampling) > 0 and not penalises(sampling) and not forbids(sampling)
+    return one.logprobs is None and drawn and len(one.token_ids) >= FEWEST
 
 
 def crossings(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache, partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -52,7 +53,7 @@ from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.crossings import Crossed
 from parity.records.evidence import EndEvidence
-from parity.records.next_steps import NextStep, Step
+from parity.records.next_steps import EXCHANGED, NextStep, Step
 
 
 def judge_sampled(
@@ -283,9 +284,14 @@ def _seen(draws: Draws, shown: Shown, drawn: Sequence[Completion]) -> dict[str, 
 
 
 def _whose(found: list[Finding], crossed: Crossed, draws: Draws) -> tuple[NextStep, ...]:
-    """Where nothing says whose unlikely tokens are, and nobody was asked, what would."""
+    """Where nothing says whose unlikely tokens are, or whether completions were exchanged, and nobody was asked, what
+    would."""
     prompts = {one.prompt_token_ids.tobytes() for one in draws.candidate}
     asked = any(one.arm == draws.candidate.header.arm for one in crossed)
-    if asked or len(prompts) < 2 or not crossings.suspicious(draws.candidate, found):
+    if asked or len(prompts) < 2:
         return ()
-    return (NextStep(Step.DONORS, ""),)
+    if crossings.suspicious(draws.candidate, found):
+        return (NextStep(Step.DONORS, ""),)
+    scored = (one for one in draws.candidate if one.key in draws.scored)
+    silent = islice((one for one in scored if crossings.may_be_strange(draws.candidate, one)), 2)
+    return (NextStep(Step.DONORS, EXCHANGED),) if len(list(silent)) == 2 else ()

@@ -16,6 +16,7 @@ from parity.comparator.reference.temperature import Cut
 from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.crossings import Crossed, Crossing
 from parity.records.evidence import LeakEvidence
+from parity.records.next_steps import EXCHANGED, NextStep, Step
 
 WORDS, LENGTH, REQUESTS, LISTED = 200, 40, 24, 8
 TEMPERATURE = 0.9
@@ -135,7 +136,10 @@ def test_the_most_surprising_rows_are_asked_about_each_other(seed: int) -> None:
     assert {"p3", "p17"} <= {one.receiver.request for one in asked}
     assert len(asked) <= STRANGE * (STRANGE - 1)
     assert {one.start for one in asked} == {0}
-    found = leaks(compare(base, other, scores, None, language.answers(other, asked)))
+    assert first.next_steps == (NextStep(Step.DONORS, EXCHANGED),)
+    after = compare(base, other, scores, None, language.answers(other, asked))
+    assert after.next_steps == ()
+    found = leaks(after)
     assert found == {"p3": (0, "p17"), "p17": (0, "p3")}
 
 

@@ -15,7 +15,7 @@ from captures import TEXT, capture, completion, header, score, scores, written
 
 from parity.cli.main import cli
 from parity.comparator import CompareOptions, Comparison, compare
-from parity.records import Capture, Scores, TopLogprobs, Verdict
+from parity.records import Capture, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.records.next_steps import NextStep, Step, steps_from
 from parity.view import NextCommand, next_commands, of_captures
 
@@ -152,6 +152,32 @@ def test_drawn_ones_are_compared_with_an_engine_that_scores_them(tmp_path: Path)
     _, (one,) = decided_by(tmp_path, *arms(temperature=0.8))
     options = parsed(one.text)
     assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_pass_of_two_drawn_files_names_what_would_show_exchanged_rows(*, recorded: bool, tmp_path: Path) -> None:
+    """Nothing in them shows rows of a flat model that were exchanged, unless their engines recorded logprobs."""
+
+    def arm(name: str) -> Capture:
+        texts = {f"p{n}": tuple(range(100 * n, 100 * n + 40)) for n in range(1, 4)}
+        own = {text: own_of(text) if recorded else None for text in texts.values()}
+        rows = (completion(text, name, prompt=(n,), logprobs=own[text]) for n, (name, text) in enumerate(texts.items()))
+        return capture(name, *rows, model=MODEL, temperature=1.0)
+
+    def own_of(text: tuple[int, ...]) -> TopLogprobs:
+        return TopLogprobs.from_json([[[token, -2.2]] for token in text])
+
+    base, other = arm("cpu/base"), arm("cpu/mtp")
+    known = {ScoreKey(one.header.arm, *row.key): flat(row.token_ids) for one in (base, other) for row in one}
+    result, offered = decided_by(tmp_path, base, other, known)
+    assert result.verdict is Verdict.PASS, [str(one) for one in result.reasons]
+    if recorded:
+        assert offered == []
+        return
+    (one,) = offered
+    options = parsed(one.text)
+    assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
+    assert [path for _, path in options["replays"]] == [str(tmp_path / f"{n}.jsonl") for n in (0, 1)]
 
 
 def test_what_transformers_does_not_decode_by_is_compared_with_an_engine_that_does(tmp_path: Path) -> None:
