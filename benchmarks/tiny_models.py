@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,17 @@ def views(families: Sequence[str], seeds: Sequence[int], home: Path, asked: Sequ
                     accused.add(run.name)
                     kinds = Counter(str(one.kind) for one in result.corrupt)
                     print(f"{name}, seed {seed}, {view}: {dict(kinds)}", file=sys.stderr, flush=True)
-    print("| view | runs | PASS | INCONCLUSIVE | DIVERGED |\n|---|---|---|---|---|")
+    print(table(found))
+    return len(accused)
+
+
+def table(found: Mapping[str, Counter[str]]) -> str:
+    """Verdicts by view, in Markdown."""
+    lines = ["| view | runs | PASS | INCONCLUSIVE | DIVERGED |", "|---|---|---|---|---|"]
     for view, counts in found.items():
         each = [counts.total(), *(counts[one] for one in ("PASS", "INCONCLUSIVE", "DIVERGED"))]
-        print(f"| {view} | " + " | ".join(map(str, each)) + " |")
-    return len(accused)
+        lines.append(f"| {view} | " + " | ".join(map(str, each)) + " |")
+    return "\n".join(lines)
 
 
 def main() -> int:
