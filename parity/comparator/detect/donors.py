@@ -16,7 +16,15 @@ from msgspec import Struct
 from parity.comparator.detect.crossings import SCORED
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import NAMED, as_well
-from parity.comparator.reference.crossed import Asked, explains, log_won, residual, residual_sizes, set_apart
+from parity.comparator.reference.crossed import (
+    Asked,
+    explains,
+    log_over_blind,
+    log_won,
+    residual,
+    residual_sizes,
+    set_apart,
+)
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut
 from parity.comparator.statistics import FloatArray
@@ -38,6 +46,7 @@ APART = 4.0
 class _Answer(Struct, frozen=True):
     crossing: Crossing
     log_won: float
+    log_over_blind: float
     explains: bool
     apart: float
     """Times that own logprobs lie farther from the scores after the own prompt than from these; 0 where they are not
@@ -45,6 +54,11 @@ class _Answer(Struct, frozen=True):
     log_apart: float
     """Log of the evidence that they are those of the other text (`set_apart`)."""
     tokens: int
+
+    @property
+    def log_least(self) -> float:
+        """By how much the other text explains the tokens better than their own does, and than chance."""
+        return min(self.log_won, self.log_over_blind)
 
 
 class Asking(Struct, frozen=True):
@@ -78,7 +92,7 @@ def named(asking: Asking) -> dict[Key, Event]:
         least = {start: float(np.log(count / asking.alpha)) for start, count in tries.items()}
         likely = [one for one in answers if one.apart >= APART and one.log_apart >= least[one.crossing.start]]
         if not likely:
-            likely = [one for one in answers if one.explains and one.log_won >= least[one.crossing.start]]
+            likely = [one for one in answers if one.explains and one.log_least >= least[one.crossing.start]]
         if likely:
             best = max(likely, key=lambda one: (one.apart, one.log_won))
             found[key] = _event(best, likely, arm, tries[best.crossing.start])
@@ -102,6 +116,7 @@ def _answers(asked: Iterable[Crossing], asking: Asking, usual: Usual | None) -> 
         yield _Answer(
             crossing,
             log_won(own, other, tokens, (how[0], how[1]), vocab_size),
+            log_over_blind(other, tokens, how[1], vocab_size),
             explains(other, tokens, how[1].temperature, vocab_size),
             apart,
             log_apart,

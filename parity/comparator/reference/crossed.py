@@ -8,6 +8,8 @@ where they leave something open, the own probability is taken as large and the o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from msgspec import Struct
 
@@ -56,6 +58,16 @@ def log_won(
     most = _bounds(own, tokens, asked[0], vocab_size)[1]
     least = _bounds(other, tokens, asked[1], vocab_size)[0]
     return float((least - most - ENOUGH).sum())
+
+
+def log_over_blind(other: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_size: int | None) -> float:
+    """Log of the same ratio against tokens drawn blindly from the whole vocabulary; inf where its size is not known.
+
+    Garbage is unlikely after any text, and likeliest after the one that leaves most open: it is nobody's.
+    """
+    if vocab_size is None:
+        return math.inf
+    return float((_bounds(other, tokens, asked, vocab_size)[0] + math.log(vocab_size)).sum())
 
 
 def excess(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:

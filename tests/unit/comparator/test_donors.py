@@ -265,6 +265,24 @@ def test_requests_of_one_prompt_are_no_donors() -> None:
     assert first.next_steps == ()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_garbage_is_not_of_the_request_whose_text_leaves_most_open(seed: int) -> None:
+    """Words drawn blindly: any word may come after the donor's text, so they are likelier there than anywhere else."""
+    language = Language(20 + seed)
+    language.logits[17] = 0.0
+    language.logits[17, :, 0] = -1e9
+    garbage = {3: language.rng.integers(1, WORDS, LENGTH).tolist()}
+    base, other = language.arm("cpu/base"), language.arm("cpu/mtp", garbage)
+    scores = language.scores(base, other)
+    first = compare(base, other, scores)
+    asked = crossings(other, first.findings, scores=scores)
+    assert ("p3", "p17") in {(one.receiver.request, one.donor.request) for one in asked}
+    after = compare(base, other, scores, None, language.answers(other, asked))
+    rows = {one.request: one.kind for one in after.corrupt if one.request != "*"}
+    assert set(rows) == {"p3"}
+    assert rows["p3"] is not Kind.ROW_LEAK
+
+
 def test_answers_of_other_tokens_say_nothing() -> None:
     language = Language(12)
     base, other = language.arm("cpu/base"), language.arm("cpu/mtp", {3: language.draw(17), 17: language.draw(3)})
