@@ -1,11 +1,12 @@
 """What `parity compare` finds of faults planted one at a time in real completions.
 
-    python benchmarks/planted.py [--world A|B] [--no-scores] [--misses]
+    python benchmarks/planted.py [--world A|B] [--no-scores] [--rows N] [--misses]
 
 The set is tests/data/planted.json.gz (tests/planted_set.py says what it holds). Columns: share of faulty
 rows found, of right kinds (any finding of the row, the first finding of the row), of exactly right first
 tokens, and in how many captures another row was accused. Plants that leave no trace at all (a whole period
-taken out of a loop) are counted apart.
+taken out of a loop) are counted apart. `--rows`: each capture is cut to so many rows, and of these the candidate's that
+differ are all that is scored.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", choices=sorted(data()["worlds"]), action="append")
     parser.add_argument("--no-scores", action="store_true")
+    parser.add_argument("--rows", type=int, help="so many rows of each capture, the candidate's that differ scored")
     parser.add_argument("--misses", action="store_true", help="list what was not found or wrongly named")
     options = parser.parse_args()
     for world in options.world or sorted(data()["worlds"]):
@@ -44,7 +46,7 @@ def main() -> None:
         wrong = [f for f in result.findings if f.severity is Severity.CORRUPT]
         tokens = sum(len(c.token_ids) for c in candidate)
         print(f"world {world}: undamaged, {tokens} tokens: {result.verdict}, {len(wrong)} corrupt findings")
-        answers = [ask(case, with_scores=not options.no_scores) for case in cases(world)]
+        answers = [ask(case, with_scores=not options.no_scores, rows=options.rows) for case in cases(world)]
         seen = [a for a in answers if not a.case.traceless]
         print(f"  {'fault':34s}    n   found    kind   first   place  accused")
         for name in sorted({a.case.fault for a in seen}):

@@ -180,10 +180,28 @@ def cases(world: str) -> Iterator[Case]:
         )
 
 
-def ask(case: Case, *, with_scores: bool = True, options: CompareOptions | None = None) -> Answer:
-    """Runs the comparison on one damaged capture."""
-    baseline, _, _ = clean(case.world)
-    result = compare(baseline, case.candidate, case.scores if with_scores else {}, options or CompareOptions())
+def _some_rows(arm: Capture, key: Key, count: int) -> Capture:
+    """So many completions of an arm, in the order of the capture, with this one among them."""
+    keys = list(arm.completions)
+    start = keys.index(key) // count * count
+    return replace(arm, completions={one: arm.completions[one] for one in keys[start : start + count]})
+
+
+def ask(
+    case: Case, *, with_scores: bool = True, options: CompareOptions | None = None, rows: int | None = None
+) -> Answer:
+    """Runs the comparison on one damaged capture; `rows`: on so many of its rows, and those alone that differ are
+    scored."""
+    baseline, candidate, scores = clean(case.world)[0], case.candidate, case.scores if with_scores else {}
+    if rows is not None:
+        baseline, candidate = (_some_rows(arm, case.key, rows) for arm in (baseline, candidate))
+        apart = {
+            key
+            for key, one in candidate.completions.items()
+            if not np.array_equal(one.token_ids, baseline.completions[key].token_ids)
+        }
+        scores = {key: top for key, top in scores.items() if Key(*key[1:]) in apart}
+    result = compare(baseline, candidate, scores, options or CompareOptions())
     corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
     mine = [f for f in corrupt if f.key == case.key]
     right = [f for f in mine if f.kind in case.kinds]

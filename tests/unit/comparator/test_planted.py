@@ -55,6 +55,16 @@ def test_no_other_row_is_accused(world: str, answers: dict[str, list[Answer]]) -
     assert [a.case.fault for a in answers[world] if a.accused] == []
 
 
+@pytest.mark.parametrize(("world", "every"), [("A", 9), ("B", 4)])
+def test_they_are_found_in_small_runs_of_which_little_is_scored(world: str, every: int) -> None:
+    """Sixteen rows, and scores of the candidate's that differ: hardly anything shows what moves the baseline's
+    logits."""
+    seen = [case for case in cases(world) if not case.traceless][::every]
+    few = [ask(case, rows=16) for case in seen]
+    assert len(few) >= 30
+    assert all(one.found and not one.accused for one in few), misses(few, "found")
+
+
 @pytest.mark.parametrize("world", ["A", "B"])
 def test_the_kind_and_the_first_token_are_right(world: str, answers: dict[str, list[Answer]]) -> None:
     seen = [a for a in answers[world] if not a.case.traceless]
