@@ -1,8 +1,9 @@
 """The part `views` of benchmarks/wide.py: is a healthy arm accused where less is known of it?
 
 Each setting of `worlds.trials.SETTINGS` and each of `MORE`, with five logprobs listed and all scored, one arm against
-the baseline, judged in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--log`: a line for each
-setting and seed.
+the baseline, judged in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--faults`: greedy
+faults of `catalogue()` in FLAT and ROUGH instead, 128 completions each: the verdicts, and how many of the rows hit are
+found. `--log`: a line for each setting and seed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from wide_hunt import say
-from worlds import FLAT, PEAKED, ROUGH, speculating
+from worlds import FLAT, PEAKED, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Setting, Trial, clean, judge
+from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Faulty, Setting, Trial, clean, judge
 
 MOST = 96
 """Completions of a run, and tokens of one: many small runs find more than few large ones."""
 
 ARM = speculating(2)
+
+BLOCKS = 4
+"""Of requests, the first of 16: 128 completions."""
 
 MORE = (
     Setting("experts far apart, penalties", ROUGH, sampling={"max_tokens": 96}, own=PENALTIES),
@@ -69,6 +73,44 @@ def trials(setting: Setting, seed: int) -> Iterator[Trial]:
     tokens = min(setting.sampling.get("max_tokens", MOST), MOST)
     small = replace(setting, requests=min(setting.requests, MOST), sampling={**setting.sampling, "max_tokens": tokens})
     yield from clean(replace(small, logprobs=5, scored="all"), seed, arms=(ARM,))
+
+
+def of_faults(seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None) -> list[dict[str, Any]]:
+    """The same of each greedy fault, with the rows that it hit and those that are found of them."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
+    done = {(row["setting"], row["seed"]) for row in rows}
+    for seed in seeds:
+        for name, shape in (("flat", FLAT), ("rough", ROUGH)):
+            faulty = Faulty(seed, shape, first=16, logprobs=5)
+            for fault in filter(is_greedy, catalogue()):
+                setting = f"{name}: {fault.name}, {fault.size}"
+                if only not in setting or (setting, seed) in done:
+                    continue
+                trial = faulty.trial(fault, BLOCKS)
+                faulty.forget()
+                judged = {view: judge(VIEWS[view](trial)) for view in names}
+                verdicts = {view: str(one.result.verdict) for view, one in judged.items()}
+                found = {view: one.found for view, one in judged.items()}
+                rows.append({"setting": setting, "seed": seed, "verdicts": verdicts, "found": found,
+                             "hit": len(trial.truth.rows)})  # fmt: skip
+                if log:
+                    with log.open("a") as file:
+                        file.write(json.dumps(rows[-1]) + "\n")
+    return rows
+
+
+def is_greedy(fault: Fault) -> bool:
+    return not any(asked.get("temperature") for asked in (fault.rules, *fault.own)) and fault.family != "sampled"
+
+
+def show_faults(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    print("| view | runs | PASS | INCONCLUSIVE | DIVERGED | rows hit | found |\n|---|---|---|---|---|---|---|")
+    for name in names:
+        some = [row for row in rows if name in row["verdicts"]]
+        verdicts = Counter(row["verdicts"][name] for row in some)
+        counts = [len(some), *(verdicts[one] for one in ("PASS", "INCONCLUSIVE", "DIVERGED"))]
+        rates = [sum(row["hit"] for row in some), sum(row["found"][name] for row in some)]
+        print("| " + " | ".join(map(str, [name, *counts, *rates])) + " |")
 
 
 def show(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:

@@ -35,6 +35,7 @@ from parity.comparator.reference.isolated import (
     most_in_a_row,
     moved,
     moved_as_far,
+    too_near,
 )
 from parity.comparator.reference.moves import others_moved
 from parity.comparator.reference.residuals import chosen_logprobs
@@ -194,8 +195,12 @@ def _as_near_ties(cases: Sequence[Case], places: Sequence[int], *, how: Doubted 
 def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolated, setup: Setup) -> Sequence[Case]:
     """Single tokens that the scores reject, where they reject such of the baseline's own as often and as far. `looked`:
     the cases without those that are little beyond the tolerance."""
-    found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
-    alike = {n: one for n, one in found if one is not None}
+    alike = _alike(cases, isolated, setup)
+    if isolated.of_few and not isolated.says_something:  # then the candidate's own gaps may say what the model is like
+        supposed = replace(isolated, shown=ALIKE)
+        as_rough = _alike(cases, supposed, setup)
+        if all(n in as_rough for n, case in enumerate(looked) if case.events) and _is_no_damage(cases, as_rough, setup):
+            alike, isolated = as_rough, supposed
     unsaid = {n for n, one in alike.items() if one.unsaid and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
         not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
@@ -206,6 +211,28 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     if not explains(isolated, [max(alike[n].times for n in same) for same in counted]):
         return looked
     return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
+
+
+def _alike(cases: Sequence[Case], isolated: Isolated, setup: Setup) -> Mapping[int, _Like]:
+    """Those that are like the baseline's, by their places."""
+    found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
+    return {n: one for n, one in found if one is not None}
+
+
+def _is_no_damage(cases: Sequence[Case], places: Collection[int], setup: Setup) -> bool:
+    """Do the single tokens of these completions lie nearer the best than damage leaves them, and is one of them not
+    even the second best? A router moves all logits; who takes the second best for the best, or a draft unchecked, has
+    the second best."""
+    farthest = [max(cases[n].widest()[1] for n in same) for same in _contexts(cases, places)]
+    return too_near(farthest) and any(_is_third(cases[n], setup) for n in places)
+
+
+def _is_third(case: Case, setup: Setup) -> bool:
+    """Do two other tokens or more stand above the worst one in the scores?"""
+    at, top = case.widest()[0], setup.reference.score(setup.arms[1], case.b)
+    if top is None or case.gaps is None or at >= len(top.values):
+        return False
+    return int((top.values[at] > case.gaps.chosen[at]).sum()) > 1
 
 
 def _contexts(cases: Sequence[Case], places: Iterable[int]) -> Collection[Sequence[int]]:

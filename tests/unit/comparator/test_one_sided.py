@@ -5,14 +5,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from worlds import FLAT, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import CUTS, PENALTIES, Faulty, Setting, clean, judge
+from worlds.trials import CUTS, PENALTIES, Faulty, Setting, Trial, clean, judge
 
-from parity.comparator.reference.isolated import Isolated, explains
-from parity.records import Verdict
+from parity.comparator.reference.isolated import Isolated, explains, too_near
+from parity.records import Key, ScoreKey, TopLogprobs, Verdict
 from parity.records.next_steps import Step
+
+Array = npt.NDArray[np.float64]
 
 ALL = {f"{one.family}: {one.name}, {one.size}": one for one in catalogue()}
 CLEAN = Fault("clean", "", "hunted", ())
@@ -55,6 +59,47 @@ def test_nor_of_a_token_little_below_the_best_that_its_engine_holds_for_unlikely
     nobody_is_accused(3900047, NAMES[0])
 
 
+@pytest.mark.parametrize("seed", [2700073, 2700169, 3900031, 3900071])
+def test_nor_of_single_tokens_nearer_the_best_than_damage_leaves_them(seed: int) -> None:
+    """The baselines of these show rounding alone, and nobody recorded the engine's own logprobs."""
+    nobody_is_accused(seed, NAMES[1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "seed"),
+    [
+        (Setting("penalties", ROUGH, 64, {"max_tokens": 96}, PENALTIES, logprobs=5), 75000),
+        (Setting("three rounds", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5), 75001),
+    ],
+    ids=["penalties", "rounds"],
+)
+def test_nor_under_penalties_or_in_several_rounds(setting: Setting, seed: int) -> None:
+    (trial,) = clean(setting, seed, arms=(speculating(2),))
+    for view in NAMES:
+        result = judge(VIEWS[view](trial)).result
+        assert not result.corrupt, view
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert result.next_steps[0].step is Step.SCORE
+
+
+def test_few_tokens_or_far_ones_may_be_damage() -> None:
+    assert too_near([2.1, 0.3, 1.7])
+    assert not too_near([2.2, 0.3, 1.7])
+    assert too_near([0.9, 0.9])
+    assert not too_near([0.3])
+    assert not too_near([])
+
+
+SINGLE = {"b0r1", "b3r47", "b3r60"}
+"""Requests of seed 2700073 with a single token beyond the tolerance."""
+
+
+def test_such_tokens_accuse_where_each_is_the_second_best_or_where_there_is_damage_besides() -> None:
+    trial = VIEWS[NAMES[1]](Faulty(2700073, ROUGH, first=16, logprobs=5).trial(CLEAN, 4))
+    for wrong in (with_seconds(trial), with_damage(trial)):
+        assert {one.request for one in judge(wrong).result.corrupt} >= SINGLE
+
+
 @pytest.mark.parametrize(
     ("seed", "view"),
     [*((74001, one) for one in ("no own logprobs", "differing, no own", "server, scored")), (74002, NAMES[1])],
@@ -65,6 +110,32 @@ def test_nor_under_penalties_that_do_not_explain_such_tokens(seed: int, view: st
     result = judge(VIEWS[view](trial)).result
     assert not result.corrupt
     assert result.verdict is not Verdict.DIVERGED
+
+
+def with_seconds(trial: Trial) -> Trial:
+    """The scores, as if no token stood between the best and the one chosen."""
+
+    def lifted(key: ScoreKey, top: TopLogprobs) -> TopLogprobs:
+        chosen, values = _of_chosen(trial, key, top), top.values
+        between = (values > chosen) & (values < np.nanmax(values, axis=1, keepdims=True))
+        return TopLogprobs(top.ids, np.where(between, chosen - 0.01, values))
+
+    return replace(trial, scores={key: lifted(key, top) for key, top in trial.scores.items()})
+
+
+def with_damage(trial: Trial) -> Trial:
+    """The score of one completion more holds its last token for impossible."""
+    key = next(key for key in trial.scores if key.request not in SINGLE)
+    top = trial.scores[key]
+    values = np.where(top.values == _of_chosen(trial, key, top), -20.0, top.values)
+    last = np.concatenate([top.values[:-1], values[-1:]])
+    return replace(trial, scores={**trial.scores, key: TopLogprobs(top.ids, last)})
+
+
+def _of_chosen(trial: Trial, key: ScoreKey, top: TopLogprobs) -> Array:
+    """Logprobs of the chosen tokens, shape (T, 1)."""
+    tokens = trial.candidate.completions[Key(*key[1:])].token_ids
+    return np.where(top.ids == tokens[:, None], top.values, -np.inf).max(axis=1, keepdims=True)
 
 
 def nobody_is_accused(seed: int, *views: str) -> None:
