@@ -7,7 +7,8 @@ A unit is one `parity run`, whose requests share their engines: `mixed` asks gre
 requests in one batch, of every kind of speculation, and plants a row swap; `churn` has prefix caching, prompts in
 pieces, preemption and aborts; `samples` has n = 4, and is scored on the emulated NPU (prompt_logprobs); `eagle`
 has drafts of an EAGLE head, made here with random weights, for the dense model alone; `few` has completions of four
-tokens, in which n-grams come again, and is scored on the emulated NPU too. What has a result is not run again and what
+tokens, in which n-grams come again, and is scored on the emulated NPU too; `async` and `async-churn` are `mixed` and
+`churn` under asynchronous scheduling, which has no n-grams. What has a result is not run again and what
 was interrupted goes on, so the same command may be started as often as one likes. Random checkpoints.
 """
 
@@ -82,19 +83,23 @@ class Unit:
     """Counters of the engine that must not stay 0, or the unit has not asked what it says."""
 
 
+MIXED = Unit(("base", *SPECULATION), ASKED, controls=("row_swap:rate=0.4",))
+CHURN = Unit(
+    ("base", "k1", "k2"),
+    {"prefix caching, prompts in pieces, preemption, aborts": {}},
+    rounds=2,
+    engine={"enable_prefix_caching": True, "max_num_batched_tokens": 96, "max_num_seqs": 12, "max_model_len": 512},
+    churn=True,
+    each=24,
+    shared=300,
+    max_tokens=48,
+    counts=("preemptions", "prefix_cache_hits"),
+)
+ASYNCHRONOUS: Mapping[str, Any] = {"async_scheduling": True}
+
 UNITS: Mapping[str, Unit] = {
-    "mixed": Unit(("base", *SPECULATION), ASKED, controls=("row_swap:rate=0.4",)),
-    "churn": Unit(
-        ("base", "k1", "k2"),
-        {"prefix caching, prompts in pieces, preemption, aborts": {}},
-        rounds=2,
-        engine={"enable_prefix_caching": True, "max_num_batched_tokens": 96, "max_num_seqs": 12, "max_model_len": 512},
-        churn=True,
-        each=24,
-        shared=300,
-        max_tokens=48,
-        counts=("preemptions", "prefix_cache_hits"),
-    ),
+    "mixed": MIXED,
+    "churn": CHURN,
     "samples": Unit(
         ("base", "k2"), {"n = 4, scored there by prompt_logprobs": {}},
         sampling={"temperature": 0.8, "n": 4}, baseline=f"{EMULATED}/base",
@@ -104,6 +109,8 @@ UNITS: Mapping[str, Unit] = {
         ("base", "ngram"), {name: {**ASKED[name], "allowed_token_ids": FEW} for name in FEW_OF},
         each=12, baseline=f"{EMULATED}/base", families=("mimo",),
     ),
+    "async": replace(MIXED, arms=("base", "k1", "k2", "k3"), engine=ASYNCHRONOUS),
+    "async-churn": replace(CHURN, engine={**CHURN.engine, **ASYNCHRONOUS}, families=("mimo", "deepseek_v3")),
 }  # fmt: skip
 
 PRECISION: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"dtype": "float32"}}
