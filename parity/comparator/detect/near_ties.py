@@ -198,9 +198,11 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     alike = _alike(cases, isolated, setup)
     if isolated.of_few and not isolated.says_something:  # then the candidate's own gaps may say what the model is like
         supposed = replace(isolated, shown=ALIKE)
-        as_rough = _alike(cases, supposed, setup)
-        if all(n in as_rough for n, case in enumerate(looked) if case.events) and _is_no_damage(cases, as_rough, setup):
-            alike, isolated = as_rough, supposed
+        wrong = (case for n, case in enumerate(cases) if looked[n].events)
+        if all(_like_the_baseline(case, supposed, setup) is not None for case in wrong):  # most runs end at the first
+            as_rough = _alike(cases, supposed, setup)
+            if _is_no_damage(cases, as_rough, setup):
+                alike, isolated = as_rough, supposed
     unsaid = {n for n, one in alike.items() if one.unsaid and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
         not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
