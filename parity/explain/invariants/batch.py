@@ -58,11 +58,10 @@ def inputs_due(ledger: Ledger) -> Ragged:
     values = np.full(len(place), NOTHING, dtype=np.int64)
     values[known] = stream[(base[rows] + place)[known]]
     values[drafted] = drafts.values[(drafts.starts[:-1][rows] + later)[drafted]]
-    anything = drafted & ledger.without_drafts[rows]
-    if anything.any():
-        found = ledger.lists("inputs")
-        at = np.minimum(spans(found.starts[:-1], counts), max(len(found.values) - 1, 0))
-        values[anything] = found.values[at[anything]]
+    found = ledger.lists("inputs")  # for a placeholder the engine may compute anything
+    anything = np.flatnonzero(drafted & (ledger.without_drafts & (counts == found.counts))[rows])
+    inside = anything - (np.cumsum(counts) - counts)[rows[anything]]
+    values[anything] = found.values[found.starts[:-1][rows[anything]] + inside]
     return Ragged(counts, values)
 
 

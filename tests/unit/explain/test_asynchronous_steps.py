@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from step_world import changed
 
-from parity.capture.step_table import NOTHING
+from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import RowSteps, read_steps
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
@@ -77,3 +77,12 @@ def test_a_wrong_place_is_found(released: RowSteps) -> None:
     for name, invariant in (("position", "position"), ("sequence_length/0", "sequence_length")):
         wrong = changed(released, name, row, int(released.numbers(name)[row]) + 1)
         assert (invariant, row) in {(one.invariant, one.index) for one in check(wrong).violations}
+
+
+def test_lists_of_another_length_are_no_placeholders(released: RowSteps) -> None:
+    row = int(np.flatnonzero(Ledger(released).without_drafts)[0])
+    for wrong in ([], released.lists("inputs").row(row)[:1], [*released.lists("inputs").row(row), 5]):
+        broken = check(changed(released, "inputs", row, wrong)).violations
+        assert {(one.invariant, one.index) for one in broken} == {("inputs", row)}
+    nothing = Ragged(np.zeros(len(released), dtype=np.int64), np.zeros(0, dtype=np.int64))
+    assert check(replace(released, columns={**released.columns, "inputs": nothing})).violations
