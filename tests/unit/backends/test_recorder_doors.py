@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_copies_of_a_device_are_waited_for(worker: ModuleType) -> None:
     sight = worker.Sight(0, 0)
     sight.names = ["a", "b"]
     sight.proposed, sight.ready = of_the_device(np.array([[1, 2], [3, 4]]))
+    sight.wait()
     sight.settle()
     assert sight.lists["proposed"].values.tolist() == [1, 2, 3, 4]
 
@@ -98,10 +100,23 @@ def test_what_the_second_runner_makes_of_them_waits_too(worker: ModuleType) -> N
         drafts_held=np.array([[8, 8], [9, 9]]), made=np.array([1, 2]), matrix=np.array([[6, 0, 0], [7, 8, 0]]),
     )  # fmt: skip
     sight.resolve = worker.resolve
+    sight.wait()
     sight.settle()
     assert sight.lists["proposed"].values.tolist() == [1, 2, 3, 4]
     assert sight.lists["drafts"].values.tolist() == [9]
     assert sight.numbers["index_row"] == [0, 1]
+
+
+def test_the_engines_thread_waits_for_them(worker: ModuleType) -> None:
+    """On an NPU another thread has no context to wait in."""
+    blocks = worker.StepBlocks(lambda record: None, lambda columns: {}, 0)
+    where: list[int] = []
+    sight = worker.Sight(0, 0)
+    sight.ready = SimpleNamespace(synchronize=lambda: where.append(threading.get_ident()))
+    blocks.held.append(sight)
+    with pytest.raises(IndexError):  # a step of which nothing was said makes no block
+        blocks.close(wait=True)
+    assert where == [threading.get_ident()]
 
 
 def asynchronous(**more: Any) -> Any:

@@ -7,7 +7,7 @@
     sample_tokens       what the runner hands to the scheduler, what the drafter proposes
 
 Tensors on the host are copied; those of a device are copied into pinned memory, queued on the stream of the step
-itself. They are waited for where columns are made: the step's own synchronisation comes before the last of them. Under
+itself. They are waited for before columns are made: the step's own synchronisation comes before the last of them. Under
 asynchronous scheduling the scheduler has placeholders for the drafts: `drafts` are those that the sampler got.
 """
 

@@ -8,7 +8,7 @@
     get_output                of what `sample_tokens` returns: what the runner hands to the scheduler
 
 Its state is on the device, and a request keeps its place there: copies are queued after the step's own work, which goes
-on after its tokens are handed out (`postprocess_sampled`, the drafter), and are waited for where columns are made. The
+on after its tokens are handed out (`postprocess_sampled`, the drafter), and are waited for before columns are made. The
 scheduler does not know the drafts: `drafts` are those that the runner's state holds for the request when the step
 begins.
 """

@@ -1,6 +1,7 @@
 """Steps that wait to be written, and the blocks of the steps file that they make.
 
-A block is made in a thread of its own: the engine's thread only holds what was seen, and writes what is packed.
+A block is made in a thread of its own: the engine's thread only holds what was seen, waits for the last copies of a
+device, which are long there, and writes what is packed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class StepBlocks:
     def close(self, *, wait: bool) -> None:
         """Make a block of what is held. Then write what is packed; with `wait` all of it. Raises what stopped that."""
         if self.held:
+            for sight in self.held:
+                sight.wait()
             self.packing.append(self.thread.submit(packed, self.held, self.requests, self.owners))
             self.clear()
         while self.packing and (wait or self.packing[0].done() or len(self.packing) > MOST_PACKING):

@@ -74,11 +74,14 @@ class Sight:
         self.came: list[tuple[int, Any, bool]] = []
         """`Requests.came`"""
 
+    def wait(self) -> None:
+        """Until the copies are there. In the engine's thread: on an NPU another has no context to wait in."""
+        if self.ready is not None:
+            self.ready.synchronize()
+
     def settle(self, before: Optional[Sight] = None) -> None:
         """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Of a batch
         that is as in the step `before` these are that step's. Raises TypeError."""
-        if self.ready is not None:
-            self.ready.synchronize()
         if self.resolve is not None:
             self.resolve(self)
         names = self.names
