@@ -34,7 +34,7 @@ the other, which it inherits; from 0.18.0 on its `_model_forward` has another ar
 FED = ("input_ids", "positions")
 """Of their arguments, by position or by name."""
 
-LATER = ("kept", "buffer_length", "buffer_last")
+NOT_ON_THE_HOST = ("kept", "buffer_length", "buffer_last")
 """Columns that are not there under asynchronous scheduling: the host holds placeholders when a step ends."""
 
 
@@ -51,7 +51,8 @@ class FirstRunner(Recorder):
         self.key_values = KeyValueWatch(self.runner, self.groups, self.sizes)
         if self.asynchronous:
             why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
-            self.unseen.update(dict.fromkeys(LATER if self.scheduler is not None else (*LATER, "handed"), why))
+            elsewhere = ("handed",) if self.scheduler is None else ()
+            self.unseen.update(dict.fromkeys((*NOT_ON_THE_HOST, *elsewhere), why))
             if self.runner.speculative_config is not None:
                 self.unseen["sampler_drafts"] = message(
                     "unseen.placeholders", "asynchronous scheduling: the scheduler does not know the drafts"
