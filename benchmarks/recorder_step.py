@@ -89,6 +89,7 @@ class Engine:
             input_batch=batch,
             speculative_config=SimpleNamespace(num_speculative_tokens=K),
             model_config=SimpleNamespace(is_hybrid=True),
+            device="cpu",
             max_model_len=longest,
             vllm_config=SimpleNamespace(
                 scheduler_config=SimpleNamespace(max_num_seqs=rows, max_num_batched_tokens=8192),
