@@ -22,7 +22,6 @@ from parity.records import Json
 from parity.store import ArmRow, Store
 
 OWN, ARBITER = "own", "arbiter"
-REFERENCES: Final = (OWN, ARBITER)
 """The prefill of the first run's baseline engine, or that of its arbiter."""
 
 

@@ -71,12 +71,11 @@ class Setup(Struct, frozen=True):
     says which arm is off."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
-    baseline_is_sound: bool
-    """No scores reject the baseline and support the candidate: else its own logprobs are no measure."""
     moves: Callable[[], Moves]
     """Where no score can reject a token: at how many tokens logits moved between the arms, by their lists."""
     usual: Usual | None
-    """How many own logprobs are off, each looked up where it is asked; None where the baseline is not sound."""
+    """How many own logprobs are off, each looked up where it is asked; None where scores reject the baseline and
+    support the candidate: its own logprobs are no measure then."""
     donors: Callable[[], Donors]
     """Where tokens of another request may come from: everything that ran."""
     writer: Writer

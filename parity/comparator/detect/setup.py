@@ -84,7 +84,6 @@ def setup_of(
         lists_show_choices=show_choices,
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
-        baseline_is_sound=not references.against_baseline,
         moves=moved,
         usual=None if references.against_baseline else usual,
         donors=donors,
