@@ -18,13 +18,21 @@ def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
     return held.numpy()
 
 
-def queued(device: Any) -> Any:
-    """An event after all that is queued on the device's stream now: `synchronize` waits for it. None on the host."""
-    import torch
-
-    kind = torch.device(device).type
+def event_of(device: Any) -> Any:
+    """The class of the device's events; None for the host. Asked once: after a step's layers it takes 40 us."""
+    kind = str(device).partition(":")[0]
     if kind == "cpu":
         return None
-    event = getattr(torch, kind).Event()
-    event.record()
-    return event
+    import torch
+
+    return getattr(torch, kind).Event
+
+
+def queued(event: Any) -> Any:
+    """An event of this class (`event_of`), after all that is queued on the device's stream now: `synchronize` waits for
+    it. None on the host."""
+    if event is None:
+        return None
+    found = event()
+    found.record()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -105,6 +106,19 @@ def test_what_the_second_runner_makes_of_them_waits_too(worker: ModuleType) -> N
     assert sight.lists["proposed"].values.tolist() == [1, 2, 3, 4]
     assert sight.lists["drafts"].values.tolist() == [9]
     assert sight.numbers["index_row"] == [0, 1]
+
+
+@pytest.mark.parametrize("device", ["npu:0", "cuda"])
+def test_the_event_is_of_the_runners_device(worker: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[str] = []
+    kinds = {
+        name: SimpleNamespace(Event=lambda name=name: SimpleNamespace(record=lambda: recorded.append(name)))
+        for name in ("npu", "cuda")
+    }
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**kinds))
+    assert worker.queued(worker.event_of(device)) is not None
+    assert recorded == [device.partition(":")[0]]
+    assert worker.queued(worker.event_of("cpu")) is None
 
 
 def test_the_engines_thread_waits_for_them(worker: ModuleType) -> None:

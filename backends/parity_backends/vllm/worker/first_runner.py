@@ -222,7 +222,7 @@ class FirstRunner(Recorder):
             sight.proposed = host_copy(proposed, count)
         if not self.asynchronous:
             self._tokens(sight, output)
-        sight.ready = queued(self.runner.device)
+        sight.ready = queued(self.event)
         if self.scheduler is None:
             self.finished(sight)
 

@@ -199,7 +199,7 @@ class SecondRunner(Recorder):
         lengths = req_states.total_len.gpu[rows]
         last = req_states.all_token_ids.gpu[rows, (lengths - 1).clamp_min(0).long()]
         sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
-        sight.resolve, sight.ready = resolve, queued(self.runner.device)
+        sight.resolve, sight.ready = resolve, queued(self.event)
 
     def _handed(self, sight: Sight, output: Any) -> None:
         sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
