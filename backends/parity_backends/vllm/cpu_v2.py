@@ -1,7 +1,8 @@
 """vLLM's second model runner on this machine's processor, by Triton's interpreter: slow, and the same code as on a GPU.
 
 It is the default on CUDA from vLLM 0.29 on, and asks for Triton. With Triton installed, TRITON_INTERPRET=1 and a
-backend that says it is there (`parity_interpreted_triton`) vLLM 0.32.0 runs it unchanged, prefix caching with MTP too.
+backend that says it is there (`parity_interpreted_triton`) vLLM 0.32.0 runs it unchanged, prefix caching with MTP and
+asynchronous scheduling too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from parity_backends.vllm.cpu import VLLM_VERSION, CpuBackend, env_spec
 
 TRITON = "triton==3.5.1"
 PACKAGE = "parity_interpreted_triton"
+ENTRY_POINTS = f"""[triton.backends]
+cpu = {PACKAGE}
+[vllm.general_plugins]
+{PACKAGE} = {PACKAGE}.asynchronous:install
+"""
 SWITCHES = {"VLLM_USE_V2_MODEL_RUNNER": "1", "TRITON_INTERPRET": "1"}
 
 
@@ -28,7 +34,7 @@ def second_runner_spec(version: str = VLLM_VERSION) -> EnvSpec:
     texts = {f"{PACKAGE}/{file.name}": file.read_text("utf-8") for file in resources.files(PACKAGE).iterdir()
              if file.name.endswith(".py")}  # fmt: skip
     texts[f"{PACKAGE}-1.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 1\n"
-    texts[f"{PACKAGE}-1.dist-info/entry_points.txt"] = f"[triton.backends]\ncpu = {PACKAGE}\n"
+    texts[f"{PACKAGE}-1.dist-info/entry_points.txt"] = ENTRY_POINTS
     name = spec.name.replace("cpu", "cpu-v2", 1)
     return replace(spec, name=name, pins=(*spec.pins, TRITON), verify=verify, overlay=tuple(sorted(texts.items())))
 
@@ -49,4 +55,5 @@ class CpuV2Backend(CpuBackend):
         return found
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
-        return impossible.on_cpu({**engine, "enable_prefix_caching": False}, config)  # its Triton kernel is there
+        # What the processor lacks is there: a Triton kernel, and a plugin that leaves asynchronous scheduling on.
+        return impossible.on_cpu({**engine, "enable_prefix_caching": False, "async_scheduling": False}, config)
