@@ -1,4 +1,5 @@
-"""vLLM's second model runner by Triton's interpreter: its drafter is sketched, and a fault in it located."""
+"""vLLM's second model runner by Triton's interpreter, scheduled asynchronously as on CUDA: its steps are recorded, its
+drafter is sketched, and a fault in it located."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ from parity_backends.vllm.local import worker_source
 
 from parity.capture import read_capture
 from parity.capture.sketches import read_sketches
+from parity.capture.steps import read_steps
 from parity.explain.aligned import align
 from parity.explain.located import Locating, locate_drafter
+from parity.explain.violations import check
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -44,9 +47,10 @@ def lab(interpreter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model": str(model),
         "sampling": {"temperature": 0.0, "max_tokens": 12},
         "requests": short_requests(model)[:12],
-        "engine": {**ENGINE, **SPECULATION},
+        "engine": {**ENGINE, **SPECULATION, "async_scheduling": True},
         "variant": "mtp",
         "out": str(folder),
+        "recorder": str(folder / "worker.py"),
         "sketcher": str(folder / "worker.py"),
         "captures": [
             {"name": "none", "fault": "none"},
@@ -65,6 +69,14 @@ def of_drafter(folder: Path) -> Locating:
     starts = read_sketches(folder / "mtp.sketches")
     assert [one.header.prefill for one in starts] == [False, True]
     return locate_drafter(align(read_capture(folder / "mtp.jsonl"), starts[:1], starts[1:], drafter=True))
+
+
+def test_its_steps_are_recorded_though_the_scheduler_is_ahead(lab: Path) -> None:
+    (steps,) = read_steps(lab / "none" / "mtp.steps")
+    checked = check(steps)
+    assert steps.header.asynchronous
+    assert (checked.violations, set(checked.unasked)) == ((), {"computed"})
+    assert checked.row_steps >= 12 * 4
 
 
 def test_its_drafter_is_seen_and_accused_of_nothing(lab: Path) -> None:

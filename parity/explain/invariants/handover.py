@@ -33,9 +33,11 @@ def given_is_what_was_handed(ledger: Ledger) -> Iterator[Broken]:
 
 
 def count_kept(ledger: Ledger) -> Iterator[Broken]:
-    kept = ledger.numbers("kept")
-    moved = (kept == 1) & reaches_block_end(ledger)
-    yield from unequal(kept, ledger.lists("sampled").counts, ~moved)
+    """One stands for none: the second model runner keeps it after a piece of a prompt, where nothing is sampled (vLLM
+    0.32.0, v1/worker/gpu/model_states/mamba_hybrid.py, `postprocess_state`)."""
+    kept, sampled = ledger.numbers("kept"), ledger.lists("sampled").counts
+    neutral = (kept == 1) & ((sampled == 0) | reaches_block_end(ledger))
+    yield from unequal(kept, sampled, ~neutral)
 
 
 def buffer_holds_them(ledger: Ledger) -> Iterator[Broken]:

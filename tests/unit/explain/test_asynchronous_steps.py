@@ -1,6 +1,7 @@
 """Steps of vllm-ascend 0.23.0 on an emulated NPU under asynchronous scheduling: MTP with three drafts, a hybrid model,
 requests that come, go, are aborted and preempted. `benchmarks/emulated_faults.py 13863` recorded them: as released, and
-with the mend of vllm-ascend#13863 taken out."""
+with the mend of vllm-ascend#13863 taken out. And steps of vLLM 0.32.0's second model runner (`cpu-v2`, the tiny
+`qwen3_next` with random weights, two drafts, prompts in pieces of 128 tokens and a prefix cache), by `parity run`."""
 
 from __future__ import annotations
 
@@ -86,3 +87,29 @@ def test_lists_of_another_length_are_no_placeholders(released: RowSteps) -> None
         assert {(one.invariant, one.index) for one in broken} == {("inputs", row)}
     nothing = Ragged(np.zeros(len(released), dtype=np.int64), np.zeros(0, dtype=np.int64))
     assert check(replace(released, columns={**released.columns, "inputs": nothing})).violations
+
+
+@pytest.fixture(scope="module")
+def second_runner() -> RowSteps:
+    return steps_of("second-runner")
+
+
+def pieces(steps: RowSteps) -> np.ndarray:
+    return steps.lists("sampled").counts == 0
+
+
+def test_a_sound_second_runner_breaks_nothing(second_runner: RowSteps) -> None:
+    ledger, checked = Ledger(second_runner), check(second_runner)
+    assert checked.violations == ()
+    assert set(checked.unasked) == {"computed"}
+    assert second_runner.header.asynchronous
+    assert ledger.dropped.any(), "tokens of requests that had ended"
+    assert pieces(second_runner).any(), "prompts in pieces"
+    assert set(second_runner.numbers("kept")[pieces(second_runner)].tolist()) == {1}
+
+
+@pytest.mark.parametrize("of_a_piece", [True, False])
+def test_another_count_of_accepted_tokens_is_found(second_runner: RowSteps, of_a_piece: bool) -> None:
+    row = int(np.flatnonzero(pieces(second_runner) == of_a_piece)[2])
+    wrong = changed(second_runner, "kept", row, int(second_runner.numbers("kept")[row]) + 1)
+    assert ("kept", row) in {(one.invariant, one.index) for one in check(wrong).violations}
