@@ -30,7 +30,7 @@ from .listed import entries
 from .logits import RawLogits, logsumexps
 from .memory import devices_of, wait_for_memory
 from .recorder import Recorder, Unrecordable
-from .recording import RankRecorder, recorder_of
+from .recording import FUNCTIONS_ASKED, RankRecorder, recorder_of
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
@@ -80,7 +80,8 @@ class Arm(PlannedArm):
         refused = refusal(self.table, self.given.engine, config_of(self.model))
         if refused:
             raise WorkerError(refused)
-        self.changed = change_variables(self.arm.get("env") or {}, self.given.variables)
+        recorded = FUNCTIONS_ASKED if self.plan.get("record") else {}
+        self.changed = change_variables(self.arm.get("env") or {}, {**recorded, **self.given.variables})
         import vllm
 
         vllm.LLM  # noqa: B018 - it is imported when it is asked for, and most of vLLM with it

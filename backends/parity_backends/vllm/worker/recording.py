@@ -13,6 +13,10 @@ from .second_runner import SecondRunner
 from .step_blocks import Write
 from .step_requests import Named
 
+FUNCTIONS_ASKED = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+"""Without it vLLM takes no function to call in a process of its own (0.32.0, v1/serial_utils.py). What it allows to be
+unpickled comes from processes of this engine."""
+
 
 def record_runner(
     runner: Any, scheduler: Any, write: Write, arm: str, named: Named, with_states: bool = False
