@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity_backends.vllm.worker.kv_digests import NUMBERS_AT_ONCE, KeptPart, KeyValueDigests, kept_part
+from parity_backends.vllm.worker.kv_digests import NUMBERS_AT_ONCE, KeptPart, KeyValueDigests, entry_places, kept_part
 
 WIDE = 8
 """Numbers of an entry."""
@@ -104,3 +105,14 @@ def test_a_window_that_lets_blocks_go_is_not_watched() -> None:
     assert why is not None
     assert why["id"] == "unseen.key_values"
     assert sight.groups == {0: {}}
+
+
+def test_latent_vectors_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLA's method takes other things than keys and values (vLLM 0.32.0, v1/attention/backends/mla)."""
+
+    def do_kv_cache_update(kv_c: Any, k_pe: Any, kv_cache: Any, slot_mapping: Any, dtype: str, k_scale: Any) -> None:
+        raise AssertionError("not to be called")
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    layer = SimpleNamespace(impl=SimpleNamespace(do_kv_cache_update=do_kv_cache_update), num_kv_heads=1, head_size=WIDE)
+    assert entry_places(layer, np.zeros((1, WIDE)), 16) is None

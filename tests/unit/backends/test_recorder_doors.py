@@ -62,6 +62,23 @@ def test_ids_and_positions_are_found_by_name(
     assert seen == [("ids", "at")]
 
 
+def test_slots_are_seen_where_lengths_are_those_of_parts(worker: ModuleType) -> None:
+    """MLA's metadata has lengths in its parts alone (vLLM 0.32.0, model_executor/layers/attention/mla_attention.py)."""
+    runner = runner_with(_model_forward=forward)
+    recorder = worker.record_runner(runner, None, print, "a", lambda name: None)
+    recorder.sizes, recorder.kinds, sight = [16], ["unknown"], worker.Sight(0, 0)
+    sight.names, sight.groups[0] = ["a", "b"], {}
+    tables = [SimpleNamespace(block_size=16)]
+    runner.input_batch.block_table = SimpleNamespace(block_tables=tables)
+    slots = np.array([5, 6, 40, 0])
+    given = SimpleNamespace(
+        slot_mapping=SimpleNamespace(is_cpu=True, numpy=lambda: slots), decode=SimpleNamespace(seq_lens=None)
+    )
+    recorder._group(sight, 0, given, 3)
+    assert (sight.groups[0]["slots"].tolist(), recorder.kinds) == ([5, 6, 40], ["attention"])
+    assert recorder.unseen["sequence_length/0"]["id"] == "unseen.lengths"
+
+
 def test_a_runner_without_a_door_says_so(worker: ModuleType) -> None:
     runner = runner_with(_model_forward=forward)
     del runner.sample_tokens

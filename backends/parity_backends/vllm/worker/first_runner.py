@@ -143,7 +143,7 @@ class FirstRunner(Recorder):
             found["state"] = state_readings(given)
             if self.with_states:
                 self._states_found(sight, group, found["state"])
-        elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
+        elif hasattr(given, "slot_mapping"):
             self.kinds[group] = "attention"
             self.lengths(sight, group, given)
             if self._table(group).block_size == self.sizes[group]:

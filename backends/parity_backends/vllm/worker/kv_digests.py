@@ -9,6 +9,7 @@ token.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -128,6 +129,8 @@ def entry_places(layer: Any, cache: Any, kernel_size: int) -> Optional[Any]:
     heads, width = getattr(layer, "num_kv_heads", None), getattr(layer, "head_size", None)
     if write is None or not isinstance(heads, int) or not isinstance(width, int):
         return None
+    if len(inspect.signature(write).parameters) != len(("layer", "key", "value", "kv_cache", "slot_mapping")):
+        return None  # of latent vectors: MLA's method has the scales of the cache too (0.32.0, mla_attention.py)
     if not isinstance(cache, torch.Tensor) or cache.device.type != "cpu":
         return None
     if cache.dtype not in (torch.bfloat16, torch.float16, torch.float32) or not cache[0].is_contiguous():

@@ -162,7 +162,7 @@ class SecondRunner(Recorder):
         if is_of_state(given):
             self.kinds[group] = "state"
             found["state"] = state_readings(given)
-        elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
+        elif hasattr(given, "slot_mapping"):
             self.kinds[group] = "attention"
             self.lengths(sight, group, given)
             found["slots"] = copied(given, "slot_mapping", len(sight.arrays["input_ids"]))
