@@ -72,8 +72,8 @@ WORKER_MODULES = (
     "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
     "parity_backends.worker:identity", "faults", "listed",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
-    "parity.capture:step_table", "state_columns", "step_sight", "step_requests", "step_owners", "step_blocks",
-    "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch", "recorder",
+    "parity.capture:step_table", "state_columns", "parity_backends.worker:copies", "host_copies",
+    "step_sight", "step_requests", "step_owners", "step_blocks", "state_digests", "kv_digests", "kv_watch", "recorder",
     "first_runner", "second_runner", "recording",
     "parity.capture:sketch_table", "parity_backends.worker:sketch_sums", "parity_backends.worker:sketch_modules",
     "parity_backends.worker:sketch_blocks", "sketch_drafter", "sketching", "sketch_phases", "memory", "arm", "main",
@@ -83,8 +83,8 @@ WORKER_MODULES = (
 
 RECORDER_MODULES = (
     "parity:plurals", "parity_backends.worker:sentences",
-    "parity.capture:step_table", "state_columns", "step_sight", "step_requests", "step_owners", "step_blocks",
-    "parity_backends.worker:copies", "host_copies", "state_digests", "kv_digests", "kv_watch", "recorder",
+    "parity.capture:step_table", "state_columns", "parity_backends.worker:copies", "host_copies",
+    "step_sight", "step_requests", "step_owners", "step_blocks", "state_digests", "kv_digests", "kv_watch", "recorder",
     "first_runner", "second_runner", "rows", "recording", "steps_plugin",
 )  # fmt: skip
 

@@ -515,3 +515,28 @@ def test_sequence_lengths_are_those_of_all_rows_or_none(worker: ModuleType) -> N
     ):
         got = worker.sequence_lengths(given, 3)
         assert (None if got is None else got.tolist()) == (None if found is None else found.numpy().tolist())
+
+
+def tensor(*values: int) -> SimpleNamespace:
+    return SimpleNamespace(is_cpu=True, numpy=lambda: np.array(values))
+
+
+def test_lengths_of_parts_are_those_of_rows_that_decode_and_of_pieces_of_prompts(worker: ModuleType) -> None:
+    """MLA (vLLM 0.32.0): the tokens before a piece stand beside it, where any has them."""
+    decode = SimpleNamespace(seq_lens=tensor(9, 4, 0, 0))  # padded
+    piece = SimpleNamespace(query_start_loc=tensor(0, 5, 12), chunked_context=None)
+    later = SimpleNamespace(
+        query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace(context_lens=tensor(0, 16))
+    )
+    for decodes, pieces, prefill, whole in (
+        (2, 2, piece, [9, 4, 5, 7]),
+        (2, 2, later, [9, 4, 5, 23]),
+        (0, 2, later, [5, 23]),
+        (2, 0, None, [9, 4]),
+    ):
+        given = SimpleNamespace(num_decodes=decodes, num_prefills=pieces, decode=decode, prefill=prefill)
+        assert worker.sequence_lengths(given, decodes + pieces).whole().tolist() == whole
+        assert worker.sequence_lengths(given, decodes + pieces + 1) is None
+    older = SimpleNamespace(query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace())
+    of_older = SimpleNamespace(num_decodes=2, num_prefills=2, decode=decode, prefill=older)
+    assert worker.sequence_lengths(of_older, 4) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
@@ -41,8 +41,26 @@ def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
     return None if tensor is None else host_copy(tensor, stop)
 
 
+class LengthParts(NamedTuple):
+    """Sequence lengths as MLA's metadata has them: of rows that decode, then of pieces of prompts."""
+
+    decoding: Any
+    """Shape (decoding rows,); None without any."""
+    starts: Any
+    """Where the tokens of each piece start, and the last one ends; shape (pieces + 1,). None without any."""
+    before: Any
+    """Tokens before each piece, shape (pieces,); None where no piece has any."""
+
+    def whole(self) -> Any:
+        """Shape (rows,), once the copies are there."""
+        parts = [] if self.decoding is None else [self.decoding]
+        if self.starts is not None:
+            parts.append(np.diff(self.starts) + (0 if self.before is None else self.before))
+        return np.concatenate(parts)
+
+
 def sequence_lengths(given: Any, rows: int) -> Any:
-    """Of all rows, from an attention's metadata; None where it has not all.
+    """Of all rows, from an attention's metadata: an array, or `LengthParts`; None where it has not all.
 
     vllm-ascend's MLA keeps there those of the decoding rows alone once it has made their part, and all in `prefill`
     (0.18.0 to 0.26.0rc1, attention/mla_v1.py, `build`).
@@ -51,7 +69,26 @@ def sequence_lengths(given: Any, rows: int) -> Any:
         found = copied(owner, "seq_lens", rows)
         if found is not None and len(found) == rows:
             return found
-    return None
+    return _length_parts(given, rows)
+
+
+def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
+    """Of MLA (vLLM 0.32.0, model_executor/layers/attention/mla_attention.py): rows that decode come first."""
+    decodes, pieces = getattr(given, "num_decodes", None), getattr(given, "num_prefills", None)
+    if not isinstance(decodes, int) or not isinstance(pieces, int) or decodes + pieces != rows:
+        return None
+    decoding = starts = before = None
+    if decodes:
+        decoding = copied(getattr(given, "decode", None), "seq_lens", decodes)
+        if decoding is None or decoding.shape != (decodes,):
+            return None
+    if pieces:
+        prefill = getattr(given, "prefill", None)
+        context = getattr(prefill, "chunked_context", None)
+        starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
+        if starts is None or (context is not None and before is None):
+            return None
+    return LengthParts(decoding, starts, before)
 
 
 STATE_MASKS = ("spec_sequence_masks_cpu", "spec_sequence_masks")

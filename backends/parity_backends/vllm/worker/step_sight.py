@@ -17,6 +17,7 @@ import numpy as np
 
 from parity.capture.step_table import NO_NUMBERS, NOTHING, Ragged, spans
 
+from .host_copies import LengthParts
 from .state_columns import StateColumns
 
 
@@ -294,6 +295,11 @@ class Columns:
                 self._state(group, [part["state"] for part in parts])
             elif name == "slots":
                 self._slots(group, np.concatenate([part["slots"] for part in parts]), parts[0]["size"])
+            elif name == "sequence_length":
+                lengths = [part[name] for part in parts]
+                self.found[full] = np.concatenate(
+                    [one.whole() if isinstance(one, LengthParts) else one for one in lengths]
+                )
             elif name not in ("size", "table"):
                 self.found[full] = np.concatenate([part[name] for part in parts])
 
