@@ -528,7 +528,9 @@ def test_lengths_of_parts_are_those_of_rows_that_decode_and_of_pieces_of_prompts
     later = SimpleNamespace(
         query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace(context_lens=tensor(0, 16))
     )
+    of_amx = SimpleNamespace(**vars(later), cpu_seq_lens=tensor(5, 22))  # what its kernel goes by
     for decodes, pieces, prefill, whole in (
+        (2, 2, of_amx, [9, 4, 5, 22]),
         (2, 2, piece, [9, 4, 5, 7]),
         (2, 2, later, [9, 4, 5, 23]),
         (0, 2, later, [5, 23]),

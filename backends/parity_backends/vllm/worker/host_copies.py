@@ -42,18 +42,21 @@ def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
 
 
 class LengthParts(NamedTuple):
-    """Sequence lengths as MLA's metadata has them: of rows that decode, then of pieces of prompts."""
+    """Sequence lengths as MLA's metadata has them: of rows that decode, then of pieces of prompts. Rows with drafts are
+    pieces to a backend that decodes single tokens alone."""
 
     decoding: Any
     """Shape (decoding rows,); None without any."""
+    pieces: Any
+    """Shape (pieces,); None without any, and where they follow from the other two."""
     starts: Any
-    """Where the tokens of each piece start, and the last one ends; shape (pieces + 1,). None without any."""
+    """Where the tokens of each piece start, and the last one ends; shape (pieces + 1,)."""
     before: Any
     """Tokens before each piece, shape (pieces,); None where no piece has any."""
 
     def whole(self) -> Any:
         """Shape (rows,), once the copies are there."""
-        parts = [] if self.decoding is None else [self.decoding]
+        parts = [one for one in (self.decoding, self.pieces) if one is not None]
         if self.starts is not None:
             parts.append(np.diff(self.starts) + (0 if self.before is None else self.before))
         return np.concatenate(parts)
@@ -77,18 +80,22 @@ def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
     decodes, pieces = getattr(given, "num_decodes", None), getattr(given, "num_prefills", None)
     if not isinstance(decodes, int) or not isinstance(pieces, int) or decodes + pieces != rows:
         return None
-    decoding = starts = before = None
+    decoding = whole = starts = before = None
     if decodes:
         decoding = copied(getattr(given, "decode", None), "seq_lens", decodes)
         if decoding is None or decoding.shape != (decodes,):
             return None
     if pieces:
         prefill = getattr(given, "prefill", None)
-        context = getattr(prefill, "chunked_context", None)
-        starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
-        if starts is None or (context is not None and before is None):
-            return None
-    return LengthParts(decoding, starts, before)
+        whole = copied(
+            prefill, "cpu_seq_lens", pieces
+        )  # AMX_MLA goes by its own (v1/attention/backends/mla/amx_mla.py)
+        if whole is None:
+            context = getattr(prefill, "chunked_context", None)
+            starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
+            if starts is None or (context is not None and before is None):
+                return None
+    return LengthParts(decoding, whole, starts, before)
 
 
 STATE_MASKS = ("spec_sequence_masks_cpu", "spec_sequence_masks")
