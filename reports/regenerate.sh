@@ -2,7 +2,7 @@
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
 #     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|
-#                              emulated-prompt-pieces|h200-near-ties|all|pages
+#                              emulated-prompt-pieces|h200-near-ties|async-mla|all|pages
 #
 # `pages` needs no engine: it compares the captures of the recorded cases again and writes their report.html in the layout
 # of today. The rest stays as their runs wrote it.
@@ -53,6 +53,12 @@ emulated-prompt-pieces)
     backend=ascend-emulated
     make_case "$1" "" --variants base,mtp -k 3 --max-tokens 32 --engine max_model_len=256 --max-num-seqs 4 \
         --max-num-batched-tokens 16 --record --no-rehearse
+    ;;
+async-mla) # not among `all`: it needs `parity env create cpu-v2`
+    backend=cpu-v2 model=../build/deepseek_v3
+    test -d "$model" || "$PARITY" model tiny --arch deepseek_v3 -o "$model"
+    make_case "$1" "" --model "$model" --engine async_scheduling=true --engine attention_backend=CPU_MLA \
+        --max-num-seqs 8 --max-tokens 32 --repetition-penalty 1.5 -k 3 --record --no-rehearse
     ;;
 h200-near-ties) # not among `all`: it needs a GPU
     backend=cuda

@@ -105,7 +105,7 @@ def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | No
     page = html_report(of_store(store, directory.run_id))
     (folder / "report.html").write_text(neutral(page), encoding="utf-8")
     script, why_not = repro_of(view)
-    if script is None:
+    if script is None and not view.corrupt:
         script = near_tie_script(store, directory.run_id)
     repro = folder / "repro.py"
     if script is not None:

@@ -103,7 +103,7 @@ def _located(view: RunView, finding: FindingView, evidence: LocatedEvidence) -> 
 
 def _damage(view: RunView, finding: FindingView) -> Iterator[Section]:
     """What became of the tokens, where something is wrong inside the engine."""
-    if view.run.greedy and finding.baseline is not None and finding.first_divergence is None:
+    if facts.left_no_trace(view, finding):
         yield Section(None, (say("evidence.undamaged", arm=Code(view.run.baseline)),))
         return
     if view.run.greedy:

@@ -241,6 +241,11 @@ def strips(view: RunView) -> Iterator[str]:
             yield "\n".join(lines)
 
 
+def left_no_trace(view: RunView, finding: FindingView) -> bool:
+    """Are the tokens of a completion, in which something is wrong inside the engine, the baseline's?"""
+    return view.run.greedy and finding.baseline is not None and finding.first_divergence is None
+
+
 def violation(finding: FindingView) -> Message:
     """Step, row, request, both numbers, and who had the row before."""
     one = finding.evidence

@@ -148,6 +148,14 @@ def _check_finding(view: RunView, finding: FindingView) -> None:
             message("report.finding_of_input", "the arms were asked different things: no engine need run for that"),
             hint=message("report.ask_the_same", "ask both the same, from one plan (`parity run --plan FILE`)"),
         )
+    if Kind(finding.kind).row.family is Family.ENGINE and facts.left_no_trace(view, finding):
+        raise ParityError(
+            message(
+                "report.left_no_trace",
+                "the fault left no trace in the tokens of this completion, and a script compares nothing else",
+            ),
+            hint=message("report.recorded_again", "run it again, recorded (`parity run … --record`)"),
+        )
     if not view.run.greedy and Kind(finding.kind).row.needs_expected_tokens:
         raise ParityError(
             message(

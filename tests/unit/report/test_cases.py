@@ -23,12 +23,13 @@ CASES = {
     "near-ties": ("cpu-mtp", "PASS", {Kind.NEAR_TIE}),
     "h200-near-ties": ("cuda-mtp", "PASS", {Kind.NEAR_TIE}),
     "one-token-prompt": ("cpu-mtp", "DIVERGED", {Kind.VIOLATION}),
+    "async-mla": ("cpu-v2-mtp", "DIVERGED", {Kind.VIOLATION}),
     "sampled-mtp-cpu": ("cpu-mtp", "DIVERGED", set()),
     "emulated-ngram-hybrid": ("ascend-emulated-ngram", "DIVERGED", {Kind.VIOLATION}),
     "emulated-prompt-pieces": ("ascend-emulated-mtp", "DIVERGED", {Kind.VIOLATION, Kind.UNJUSTIFIED}),
 }
 SCRIPTS = {"emulated-block-size", "emulated-top-p"}  # a script, and nothing captured
-BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
+BY_HAND = {"sampled-mtp-cpu", "async-mla"}  # parity writes no script for random sampling, nor where no token differs
 
 
 EMULATED = {name for name in CASES if name.startswith("emulated-")}
@@ -76,6 +77,20 @@ def test_the_recorded_steps_name_the_condition_of_the_one_token_prompts() -> Non
     assert found.ranked[0].with_fault == found.faults
     report = (folder.parent / "report.md").read_text(encoding="utf-8")
     assert "6 of 6: it has drafts that nothing proposed" in report
+
+
+def test_the_recorded_steps_name_the_condition_of_lengths_that_are_too_long() -> None:
+    """Each comes after a rejected draft."""
+    folder = REPORTS / "async-mla" / "captures"
+    steps = read_steps(folder / "cpu-v2-mtp.steps")
+    capture = read_capture(folder / "cpu-v2-mtp.jsonl.gz")
+    found = explained("cpu-v2/mtp", steps, {one.key: one.prompt_token_ids for one in capture}, {}).associated
+    assert (found.faults, found.sure) == (9, True)
+    assert found.ranked[0].with_fault == found.faults
+    assert found.ranked[0].adjusted < 1e-10
+    report = (folder.parent / "report.md").read_text(encoding="utf-8")
+    assert "9 of 9: a draft of it was rejected in its last step" in report
+    assert "left no trace in the tokens" in report
 
 
 def test_the_recorded_steps_name_the_condition_of_n_gram_drafts_on_a_hybrid_model() -> None:

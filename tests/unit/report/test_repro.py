@@ -15,6 +15,7 @@ import pytest
 from captures import capture, completion, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
 from parity.errors import ParityError
@@ -23,6 +24,10 @@ from parity.report.repro import near_ties, repro_of, repro_script
 
 FAKE = Path(__file__).parent / "fake_vllm"
 NAMES = {"p0": "1", "p1": "4"}
+UNDAMAGED = finding_case(
+    kind="violation", evidence={}, candidate=replace(finding_case().baseline, first_divergence=None)
+)
+"""Something in a step, and the tokens are the baseline's."""
 """Requests and the first token of their prompts, by which the fake engine knows them."""
 CLEAN = {"1": [[[5, 6, 7, 8, 9, 10], "length"]], "4": [[[5, 6, 7, 8, 9, 10], "length"]]}
 
@@ -155,6 +160,7 @@ def test_without_the_baselines_capture_the_one_request_is_known() -> None:
     [
         ({"finding": finding_case(request="*", position=None)}, "about the run as a whole"),
         ({"finding": None}, "nothing corrupt"),
+        ({"finding": UNDAMAGED}, "left no trace in the tokens"),
         ({"finding": finding_case(severity="benign", kind="near_tie")}, "nothing corrupt"),
     ],
 )
