@@ -161,11 +161,6 @@ class Plan:
             self._check_request(request)
         self._check_sampling()
         self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
-        if self.record and self.churn.asynchronous:
-            raise ParityError(
-                message("plan.record_asynchronous", "steps cannot be recorded of an asynchronous engine"),
-                hint=message("plan.record_in_process", "leave out --record, or the asynchronous churn"),
-            )
         if self.sketch and self.churn.asynchronous:
             raise ParityError(
                 message("plan.sketch_asynchronous", "activations cannot be sketched in an asynchronous engine"),

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from parity_backends.vllm.worker.asynchronous import AsyncEngine
+from parity_backends.vllm.worker.recorder import Unrecordable
+from parity_backends.vllm.worker.recording import recorder_of
 from parity_backends.vllm.worker.rounds import Round
 from parity_backends.vllm.worker.schedule import round_schedule
 
@@ -55,6 +57,9 @@ class FakeAsyncLLM:
                     return
         finally:
             self.running.discard(name)
+
+    async def collective_rpc(self, method: Any, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
+        return [method(SimpleNamespace(rank=0, model_runner=SimpleNamespace()), *args)]
 
     async def abort(self, name: str) -> None:
         self.aborted.append(name)
@@ -106,6 +111,13 @@ def run(arm: Arm, churn: dict[str, Any]) -> Round:
     round_ = Round(arm, 0, round_schedule(churn, [one["id"] for one in arm.requests], 0), 0, 0)
     round_.run()
     return round_
+
+
+def test_its_ranks_can_be_asked(engine: AsyncEngine) -> None:
+    """So the recorder of its first rank begins there: this runner has none of the doors."""
+    llm = SimpleNamespace(llm_engine=engine)
+    with pytest.raises(Unrecordable, match="has no execute_model"):
+        recorder_of(llm, print, "cpu/mtp", lambda name: None)
 
 
 def test_requests_arrive_by_the_clock_while_others_decode(engine: AsyncEngine) -> None:

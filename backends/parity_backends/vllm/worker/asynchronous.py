@@ -39,6 +39,10 @@ class AsyncEngine:
     def engine_core(self) -> Any:
         return self.llm
 
+    def collective_rpc(self, method: Any, args: tuple[Any, ...] = ()) -> Any:
+        """What each rank answers."""
+        return self.loop.run_until_complete(self.llm.collective_rpc(method, args=args))
+
     def get_metrics(self) -> Any:
         from vllm.v1.metrics.reader import get_metrics_snapshot
 
