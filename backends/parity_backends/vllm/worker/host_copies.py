@@ -87,9 +87,7 @@ def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
             return None
     if pieces:
         prefill = getattr(given, "prefill", None)
-        whole = copied(
-            prefill, "cpu_seq_lens", pieces
-        )  # AMX_MLA goes by its own (v1/attention/backends/mla/amx_mla.py)
+        whole = copied(prefill, "cpu_seq_lens", pieces)  # what AMX_MLA goes by (v1/attention/backends/mla/amx_mla.py)
         if whole is None:
             context = getattr(prefill, "chunked_context", None)
             starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
