@@ -164,6 +164,8 @@ _ROWS: dict[str, Setting] = {
             "gdn_prefill_backend", "chunk_gated_delta_rule.gdn_prefill_backend", short="gdn",
             kernels=True, decides=True, may_be_unknown=True,
         ),
+        # What the layers came to, whoever chose it (`worker/rows.py`).
+        Setting("attention_backends", decides=True, in_script=False, kernels=True),
         Setting("model_runner", decides=True, tells_apart=False, in_script=False, kernels=True),
         Setting("max_model_len", "model_config.max_model_len", short="len", default=1024, pinned=True, rung=True),
         Setting("seed", "model_config.seed", default=0, pinned=True, local=True, rung=True),

@@ -84,6 +84,9 @@ _ENGINES = ("vllm", "torch", "triton", "flash", "sgl")
 _HARDWARE = ("devices", "machine", "cuda")
 """What an environment says of the machine that decides kernels. Processors are named where there are no devices."""
 
+_ATTENTION = ("attention_backend", "attention_config")
+"""Arguments that choose kernels of attention: what is gone by where a capture does not say which ones came of it."""
+
 _CHOOSING = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT")
 """Environment variables that choose kernels."""
 
@@ -100,13 +103,16 @@ def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tu
     names += list(found.get("precision", ()))
     choosing = {row.key for row in engine_settings() if row.kernels}
     names += [name for name in found.get("engine", ()) if name in choosing or "attention" in name]
+    if not all("attention_backends" in one.engine for one in (baseline, candidate)):
+        left, right = asked_of(baseline.engine), asked_of(candidate.engine)
+        names += [name for name in _ATTENTION if left.get(name) != right.get(name)]
     names += list(found.get("checkpoint", ()))
     environments = baseline.environment, candidate.environment
     hardware = _HARDWARE if any(one.get("devices") for one in environments) else (*_HARDWARE, "cpu", "cpu_flags")
     names += [name for name in hardware if _both_differ(*environments, name)]
-    left, right = (one.get("variables") for one in environments)
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        names += [name for name in _CHOOSING if left.get(name) != right.get(name)]
+    here, there = (one.get("variables") for one in environments)
+    if isinstance(here, Mapping) and isinstance(there, Mapping):
+        names += [name for name in _CHOOSING if here.get(name) != there.get(name)]
     return tuple(dict.fromkeys(names))
 
 

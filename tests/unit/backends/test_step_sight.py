@@ -517,22 +517,26 @@ def test_sequence_lengths_are_those_of_all_rows_or_none(worker: ModuleType) -> N
         assert (None if got is None else got.tolist()) == (None if found is None else found.numpy().tolist())
 
 
-def tensor(*values: int) -> SimpleNamespace:
+def tensor(*values: int | list[int]) -> SimpleNamespace:
     return SimpleNamespace(is_cpu=True, numpy=lambda: np.array(values))
 
 
 def test_lengths_of_parts_are_those_of_rows_that_decode_and_of_pieces_of_prompts(worker: ModuleType) -> None:
-    """MLA (vLLM 0.32.0): the tokens before a piece stand beside it, where any has them."""
+    """MLA (vLLM 0.32.0): the tokens before a piece stand beside it, where any has them; 0.23.0 has those of chunks."""
     decode = SimpleNamespace(seq_lens=tensor(9, 4, 0, 0))  # padded
     piece = SimpleNamespace(query_start_loc=tensor(0, 5, 12), chunked_context=None)
     later = SimpleNamespace(
         query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace(context_lens=tensor(0, 16))
+    )
+    in_chunks = SimpleNamespace(
+        query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace(seq_lens=tensor([0, 8], [0, 8]))
     )
     of_amx = SimpleNamespace(**vars(later), cpu_seq_lens=tensor(5, 22))  # what its kernel goes by
     for decodes, pieces, prefill, whole in (
         (2, 2, of_amx, [9, 4, 5, 22]),
         (2, 2, piece, [9, 4, 5, 7]),
         (2, 2, later, [9, 4, 5, 23]),
+        (2, 2, in_chunks, [9, 4, 5, 23]),
         (0, 2, later, [5, 23]),
         (2, 0, None, [9, 4]),
     ):

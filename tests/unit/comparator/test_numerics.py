@@ -18,7 +18,7 @@ from worlds.faults import numerics as numeric_faults
 from worlds.world import PREFILL
 
 from parity.comparator import Comparison, compare
-from parity.comparator.inputs.settings import other_kernels
+from parity.comparator.inputs.settings import differences, other_kernels
 from parity.comparator.population import detectable, residual_tests, spots
 from parity.comparator.population.numerics import Gaps, measure_numerics
 from parity.comparator.population.stretches import Looked
@@ -28,7 +28,7 @@ from parity.comparator.reference.residuals import PairedResiduals, Residuals, ch
 from parity.comparator.statistics import paired_mean, poisson_tail, student_tail, symmetric_sum
 from parity.comparator.stats import Numerics, Stats
 from parity.comparator.sums import Sums
-from parity.records import Capture, Finding, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
+from parity.records import Capture, Finding, Header, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.evidence import NumericsEvidence
 from parity.records.next_steps import Step
 
@@ -207,6 +207,24 @@ def test_batches_and_speculation_run_the_same_kernels() -> None:
         {"versions": {"vllm": ("1", "2"), "numpy": ("1", "2")}, "engine": {"attention_backend": ("A", "B")}},
     )
     assert found == ("vllm", "attention_backend")
+
+
+def test_kernels_of_attention_are_those_that_the_engines_came_to() -> None:
+    """An arm that asked for the backend that the other one chose by itself runs its kernels."""
+    base, other, _ = made(None, speculating(2), rows=4)
+
+    def arm(of: Capture, *came_to: str, **asked: str) -> Header:
+        known = {"attention_backends": list(came_to)} if came_to else {}
+        return replace(of.header, engine={**of.header.engine, **known, "asked": asked})
+
+    def names(here: Header, there: Header) -> tuple[str, ...]:
+        return other_kernels(here, there, differences(here, there))
+
+    triton = arm(other, "TRITON_MLA", attention_backend="TRITON_MLA")
+    assert names(arm(base, "TRITON_MLA"), triton) == ()
+    assert names(arm(base, "FLASH_ATTN_MLA"), triton) == ("attention_backends",)
+    assert names(arm(base), triton) == ("attention_backend",)  # an older capture does not say
+    assert names(arm(base), arm(other)) == ()
 
 
 def test_logprobs_of_another_kind_are_not_compared() -> None:

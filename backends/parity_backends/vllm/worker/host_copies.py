@@ -52,13 +52,15 @@ class LengthParts(NamedTuple):
     starts: Any
     """Where the tokens of each piece start, and the last one ends; shape (pieces + 1,)."""
     before: Any
-    """Tokens before each piece, shape (pieces,); None where no piece has any."""
+    """Tokens before each piece, shape (pieces,), or of each chunk of them, shape (chunks, pieces); None where no piece
+    has any."""
 
     def whole(self) -> Any:
         """Shape (rows,), once the copies are there."""
         parts = [one for one in (self.decoding, self.pieces) if one is not None]
         if self.starts is not None:
-            parts.append(np.diff(self.starts) + (0 if self.before is None else self.before))
+            before = 0 if self.before is None else self.before.reshape(-1, len(self.starts) - 1).sum(axis=0)
+            parts.append(np.diff(self.starts) + before)
         return np.concatenate(parts)
 
 
@@ -76,7 +78,10 @@ def sequence_lengths(given: Any, rows: int) -> Any:
 
 
 def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
-    """Of MLA (vLLM 0.32.0, model_executor/layers/attention/mla_attention.py): rows that decode come first."""
+    """Of MLA (vLLM 0.23.0 and 0.32.0, model_executor/layers/attention/mla_attention.py): rows that decode come first.
+
+    What comes before a piece is taken in chunks; the older one has the lengths of these alone.
+    """
     decodes, pieces = getattr(given, "num_decodes", None), getattr(given, "num_prefills", None)
     if not isinstance(decodes, int) or not isinstance(pieces, int) or decodes + pieces != rows:
         return None
@@ -91,6 +96,8 @@ def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
         if whole is None:
             context = getattr(prefill, "chunked_context", None)
             starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
+            if before is None:
+                before = copied(context, "seq_lens")
             if starts is None or (context is not None and before is None):
                 return None
     return LengthParts(decoding, whole, starts, before)

@@ -84,6 +84,9 @@ def about_runner(holder: Any) -> dict[str, Any]:
     if "ModelRunner" not in type(runner).__name__:
         return {}
     found: dict[str, Any] = {"model_runner": type(runner).__module__ + "." + type(runner).__name__}
+    backends = {group.backend.get_name() for groups in getattr(runner, "attn_groups", None) or () for group in groups}
+    if backends:
+        found["attention_backends"] = sorted(backends)
     if getattr(getattr(runner, "device", None), "type", None) != "cuda":
         return found  # elsewhere other kernels stand in for the one that it names
     context = getattr(getattr(runner, "compilation_config", None), "static_forward_context", None) or {}
