@@ -26,6 +26,7 @@ from parity.messages import Say, message
 from parity.pipeline.crossing import crossing_items
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.held import HeldCaptures
+from parity.pipeline.inside import bring_steps
 from parity.pipeline.scoring import score_items
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
@@ -184,6 +185,9 @@ class _Crew:
     def record(self, arm: Arm, result: Capture | BaseException) -> None:
         """In the main thread: the store's connection belongs to it. Raises the failure that ends the run."""
         if isinstance(result, Capture):
+            recording = arm.engine.get("capture")
+            if isinstance(recording, str):
+                bring_steps(Path(recording), self.directory.capture(arm.name))
             self.captures.add(arm.name, result, self.directory.capture(arm.name))
             self.recorder.arm(arm.name, result, self.directory.capture(arm.name))
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -50,6 +51,8 @@ class Inside:
     """Where the recorder gave up, and why."""
     drafted: tuple[Drafted, ...] = ()
     """What was drafted for each completion."""
+    completions: Collection[Key] = ()
+    """Of the capture: steps may have more, of a server's other clients or beside a part of a capture."""
 
     @property
     def row_steps(self) -> int:
@@ -59,6 +62,11 @@ class Inside:
     def violations(self) -> list[Violation]:
         """Those whose steps are there."""
         return [one for start in (*self.starts, *self.stretches) for one in start.violations]
+
+    @property
+    def of_ours(self) -> list[Violation]:
+        """Those of requests that parity made."""
+        return [one for one in self.violations if one.key is not None]
 
     @property
     def broken(self) -> int:
@@ -107,6 +115,7 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
         None if why is None else words_heard(why),
         tuple(one.stopped for one in named if one.stopped is not None),
         tuple(drafts for one in named for drafts in drafted(one)),
+        frozenset(capture.completions),
     )
 
 
@@ -129,6 +138,13 @@ def steps_beside(capture: Path) -> tuple[RowSteps, ...]:
     return read_steps(path) if path.exists() else ()
 
 
+def bring_steps(recording: Path, capture: Path) -> None:
+    """Put the steps beside a recording beside the capture that was replayed from it, where there are any."""
+    path = steps_path(recording)
+    if path.is_file():
+        shutil.copyfile(path, steps_path(capture))
+
+
 def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> Comparison:
     """The comparison and what broke inside the engines: a violation needs no scores."""
     findings = [*_findings(comparison, candidate)]
@@ -144,11 +160,10 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
     notes += [_gave_up(arm, one, stop) for arm, one in arms for stop in one.stopped]
     if baseline.broken:
         reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
-    if findings or any(one.broken for one in candidate.summaries):
+    broke = bool(candidate.of_ours) or any(one.broken for one in candidate.summaries)
+    if broke:
         reasons.insert(0, _broken(candidate))
-    verdict = _worse(
-        comparison.verdict, bool(findings) or any(one.broken for one in candidate.summaries), bool(baseline.broken)
-    )
+    verdict = _worse(comparison.verdict, broke, bool(baseline.broken))
     if candidate.row_steps and not candidate.broken:
         (reasons if verdict is Verdict.PASS else notes).append(_clean(candidate))
     notes += _not_asked(candidate)
@@ -273,8 +288,8 @@ def _not_asked(inside: Inside) -> list[Message]:
 def _findings(comparison: Comparison, inside: Inside) -> list[Finding]:
     """One for each completion with a violation: its first row-step, and how many came after it."""
     by_key: dict[Key, list[Violation]] = {}
-    for one in inside.violations:
-        if one.key is not None:
+    for one in inside.of_ours:
+        if one.key is not None and one.key in inside.completions:
             by_key.setdefault(one.key, []).append(one)
     counts = inside.broken_of
     return [_finding(comparison, key, violations, counts[key]) for key, violations in sorted(by_key.items())]

@@ -92,6 +92,33 @@ def test_the_reason_counts_completions_that_broke_in_steps_alone_too() -> None:
     assert sorted(said.parameters["kinds"]) == sorted(found.stats.first_faults) == ["unjustified", "violation"]
 
 
+def test_what_broke_in_a_request_that_the_capture_lacks_is_no_completion_of_it() -> None:
+    """Part of a capture beside the steps of all of it: the verdict counts row-steps, the table completions."""
+    steps = WORLD.recorded()
+    wrong, index = planted(steps)
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    key = steps.requests[int(steps.numbers("request")[index])].key
+    base, mtp = (
+        replace(one, completions={name: said for name, said in one.completions.items() if name != key})
+        for one in (base, mtp)
+    )
+    found = with_steps(compare(base, mtp), look_inside(base, ()), look_inside(mtp, (wrong,)))
+    assert found.verdict is Verdict.DIVERGED
+    assert found.reasons[0].id == "inside.broken"
+    assert found.stats.corrupt == 0
+    assert not [one for one in found.findings if one.kind is Kind.VIOLATION]
+
+
+def test_a_recording_that_is_replayed_brings_its_steps(tmp_path: Path) -> None:
+    captures = Path(__file__).parents[3] / "reports" / "one-token-prompt" / "captures"
+    replayed = [f"--replay={name}={captures}/cpu-{name}.jsonl.gz" for name in ("base", "mtp")]
+    said = ["run", *replayed, "--out", str(tmp_path / "run"), "--db", str(tmp_path / "db"), "--json"]
+    result = CliRunner().invoke(cli, said)
+    assert result.exit_code == 1, result.output
+    assert "6 of 135 row-steps broke the engine's own bookkeeping" in result.output
+    assert (tmp_path / "run" / "replay-mtp.steps").read_bytes() == (captures / "cpu-mtp.steps").read_bytes()
+
+
 def test_a_broken_baseline_leaves_nothing_to_conclude() -> None:
     steps = WORLD.recorded()
     base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
