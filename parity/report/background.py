@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from parity.language import in_a_row
 from parity.messages import Message
 from parity.records.conditions import CONDITIONS, conditions
+from parity.records.evidence import ViolationEvidence
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, table, without_paths
 from parity.report.format import REPOSITORIES
@@ -115,6 +116,7 @@ def known(view: RunView, texts: Texts) -> str:
         kinds = [chosen.kind] if chosen is not None and chosen.is_corrupt else list(arm.corrupt)
         if not kinds:
             kinds = ["near_tie"] if arm.count("near_tie") else []
+        rules = chosen.evidence.broken if chosen is not None and isinstance(chosen.evidence, ViolationEvidence) else ()
         prompt = None
         if view.chosen is not None and view.chosen.asked is not None:
             prompt = len(view.chosen.asked.prompt_token_ids)
@@ -126,7 +128,7 @@ def known(view: RunView, texts: Texts) -> str:
             requests=len(view.requests),
             versions=arm.versions,
         )
-        for match in matches(kinds, holding):
+        for match in matches(kinds, holding, rules=rules):
             found.setdefault(match.bug.name, match)
     if not found:
         return texts("known.none", count=len(known_bugs()))

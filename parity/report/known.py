@@ -21,6 +21,8 @@ class KnownBug(Struct, frozen=True):
     symptom: str
     threads: tuple[str, ...]
     kinds: frozenset[str]
+    rules: frozenset[str]
+    """Invariants of the engine's steps that it breaks."""
     when: tuple[str, ...]
     trigger: str
     state: str
@@ -50,6 +52,7 @@ def known_bugs() -> tuple[KnownBug, ...]:
             item["symptom"],
             tuple(item["threads"]),
             frozenset(item["kinds"]),
+            frozenset(item.get("rules", ())),
             tuple(item["when"]),
             item["trigger"],
             item["state"],
@@ -58,11 +61,15 @@ def known_bugs() -> tuple[KnownBug, ...]:
     )
 
 
-def matches(kinds: Sequence[str], holding: Mapping[str, bool | None], *, limit: int = 6) -> list[Match]:
-    """Known bugs of one of these kinds of which no condition is contradicted, the most specific first."""
+def matches(
+    kinds: Sequence[str], holding: Mapping[str, bool | None], *, rules: Sequence[str] = (), limit: int = 6
+) -> list[Match]:
+    """Known bugs of one of these kinds, or that break one of these rules, the most specific first; of none is a
+    condition contradicted."""
     found = []
     for bug in known_bugs():
-        if not bug.kinds & set(kinds) or any(holding.get(name) is False for name in bug.when):
+        alike = bug.kinds & set(kinds) or bug.rules & set(rules)
+        if not alike or any(holding.get(name) is False for name in bug.when):
             continue
         holds = tuple(name for name in bug.when if holding.get(name))
         found.append(Match(bug, holds, tuple(name for name in bug.when if name not in holds)))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
+from parity.explain.invariants import INVARIANTS
 from parity.records.conditions import CONDITIONS, conditions
 from parity.report.format import Wanted
 from parity.report.formats.md import bug_report, bug_reports
@@ -204,6 +205,7 @@ def test_known_bugs_are_well_formed() -> None:
     assert len(names) == len(set(names)) >= 18
     for bug in known_bugs():
         assert bug.kinds <= set(map(str, kinds())), bug.name
+        assert bug.rules <= {one.name for one in INVARIANTS}, bug.name
         assert set(bug.when) <= set(CONDITIONS), bug.name
         assert bug.threads
         for thread in bug.threads:
@@ -227,6 +229,16 @@ def test_the_report_that_fits_is_listed(
     holding = conditions(engine, sampling, model="Qwen3-Next-80B", prompt_tokens=prompt_tokens, requests=4)
     threads = [thread for match in matches(kinds, holding) for thread in match.bug.threads]
     assert wanted in threads
+
+
+def test_a_rule_that_a_step_broke_names_its_report() -> None:
+    """What a GPU's steps showed of that race, and no token that was far off."""
+    engine = {"speculative_config": {"method": "mtp"}, "async_scheduling": True}
+    holding = conditions(engine, {"n": 1}, model="Qwen3-Next-80B", prompt_tokens=5, requests=4)
+    assert not matches(["violation"], holding)
+    threads = [thread for match in matches(["violation"], holding, rules=["accepted"]) for thread in match.bug.threads]
+    assert "vllm#45100" in threads
+    assert "vllm#45237" not in threads
 
 
 def test_a_contradicted_condition_rules_a_report_out() -> None:
