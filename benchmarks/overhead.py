@@ -1,6 +1,7 @@
 """What running through parity costs, without and with the flight recorder, against `LLM.generate` as it is.
 
     python benchmarks/overhead.py [--requests 64] [--tokens 128] [--rounds 16] [--only mtp] [--out FILE]
+    python benchmarks/overhead.py --backend cuda [--model DIR] [--engine KEY=VALUE …]
 
 One engine an arm, in parity's own worker. Each round runs the same requests twice, in turns first: once by a plain
 `LLM.generate`, once through parity. Every second round is recorded: the recorder's doors are taken off the engine for
@@ -31,7 +32,7 @@ from parity_backends.vllm.cpu import CpuBackend
 from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.plan.prompts import load_suite
 from parity.plan.requests import tokenise
-from parity.run import ArmEvent, Phase, run_arm
+from parity.run import ArmEvent, Backend, OfCheckpoint, Phase, load_backend, run_arm
 
 ARMS = (("base", None), ("base", 1), ("base", 5), ("mtp", None))
 """Variants, and how many logprobs are asked for."""
@@ -83,18 +84,23 @@ Arm = Alternating
 """Goes behind the worker's text: its arm with the plain half. `perf_counter` is one clock for all processes."""
 
 
-class Alternately(CpuBackend):
-    def __init__(self, times: Path) -> None:
-        super().__init__()
-        self.times = times
+def alternately(name: str, times: Path) -> Backend:
+    """That backend, with a worker that writes into `times` how long both halves of each round took."""
 
-    def worker_source(self) -> bytes:
-        return super().worker_source() + f"\nTIMES = {str(self.times)!r}\n{ALTERNATING}".encode()
+    class Alternately(type(load_backend(name))):  # type: ignore[misc]
+        def worker_source(self) -> bytes:
+            return super().worker_source() + f"\nTIMES = {str(times)!r}\n{ALTERNATING}".encode()
+
+    return Alternately()
 
 
-def make_plan(cpu: CpuBackend, variant: str, logprobs: int | None, args: argparse.Namespace) -> Plan:
-    model = cpu.default_model()
+def make_plan(variant: str, logprobs: int | None, args: argparse.Namespace) -> Plan:
+    backend = load_backend(args.backend)
+    model = args.model or CpuBackend().default_model()
     assert model is not None
+    engine = dict(backend.engine_defaults(variant, num_speculative_tokens=2) | dict(args.engine))
+    if isinstance(backend, OfCheckpoint):
+        engine = backend.for_checkpoint(engine, json.loads((model / "config.json").read_text(encoding="utf-8")))
     requests = tokenise(load_suite("mixed"), str(model))
     tokens = args.tokens if variant == "base" else max(8, args.tokens // 4)  # mtp is slow on this backend
     return Plan(
@@ -104,18 +110,27 @@ def make_plan(cpu: CpuBackend, variant: str, logprobs: int | None, args: argpars
         ),
         arms=(
             Arm(
-                f"cpu/{variant}",
-                "cpu",
+                f"{args.backend}/{variant}",
+                args.backend,
                 variant,
-                cpu.engine_defaults(variant, num_speculative_tokens=2),
-                cpu.env_defaults(variant),
+                engine,
+                backend.env_defaults(variant),
             ),
         ),
-        baseline=f"cpu/{variant}",
+        baseline=f"{args.backend}/{variant}",
         sampling=Sampling(max_tokens=tokens, seed=None, logprobs=logprobs),
         rounds=WARM + 2 * args.rounds,
         record=True,
     )
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value JSON or else text, as `--engine` of `parity run` takes it."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def measured(plan: Plan, folder: Path) -> tuple[list[dict[str, Any]], int]:
@@ -128,14 +143,15 @@ def measured(plan: Plan, folder: Path) -> tuple[list[dict[str, Any]], int]:
             marks.append((time.perf_counter(), time.process_time()))
             tokens = event.tokens
 
-    cpu = Alternately(folder / "times.jsonl")
+    times = folder / "times.jsonl"
+    backend = alternately(plan.arms[0].backend, times)
     before = time.process_time()
     with run_arm(
-        plan, plan.baseline, folder / "capture.jsonl", folder / "parity.log", on_event=watch, backend=cpu
+        plan, plan.baseline, folder / "capture.jsonl", folder / "parity.log", on_event=watch, backend=backend
     ) as session:
         session.generate()
     rounds = []
-    for number, line in enumerate(cpu.times.read_text().splitlines()):
+    for number, line in enumerate(times.read_text().splitlines()):
         half = json.loads(line)
         arrived, own = marks[number]
         plain, ours = half["plain"], half["parity"]
@@ -176,13 +192,16 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=128, help="per completion; a quarter of it for mtp")
     parser.add_argument("--rounds", type=int, default=16, help="of each kind, beside one to warm up")
     parser.add_argument("--only", choices=sorted({variant for variant, _ in ARMS}), help="this variant alone")
+    parser.add_argument("--backend", default="cpu", help="cpu or cuda")
+    parser.add_argument("--model", type=Path, help="checkpoint, if not the embedded one")
+    parser.add_argument("--engine", type=setting, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file too")
     args = parser.parse_args()
     rows = []
     for variant, logprobs in ARMS:
         if args.only not in (None, variant):
             continue
-        plan = make_plan(CpuBackend(), variant, logprobs, args)
+        plan = make_plan(variant, logprobs, args)
         with tempfile.TemporaryDirectory() as name:
             rounds, tokens = measured(plan, Path(name))
         row = {

@@ -5,9 +5,9 @@
     python repro.py CHECKPOINT [--backend CPU_MLA] --out as-it-is.json
     python repro.py CHECKPOINT [--backend CPU_MLA] --mended --against as-it-is.json
 
-Needs vLLM 0.32.0, and a checkpoint with MLA and an MTP head; Python 3.9 or newer. Exit code 1: some lengths are too
+Needs vLLM 0.32.0 or 0.23.0, and a checkpoint with MLA and an MTP head; Python 3.9 or newer. Exit code 1: some lengths are too
 long. 0: none is. Attention backends that decode single tokens alone take rows with drafts for pieces of prompts;
-CUTLASS_MLA and CPU_MLA are such. It speculates with three drafts, schedules asynchronously, and penalises repetition,
+TRITON_MLA, CUTLASS_MLA and CPU_MLA are such. It speculates with three drafts, schedules asynchronously, and penalises repetition,
 so that the drafter, which does not, is rejected now and then. With --mended the right lengths are put in their place;
 --against says in which completions the engine's own logprobs change by that, and how far.
 """
@@ -27,15 +27,17 @@ from vllm.model_executor.layers.attention.mla_attention import MLACommonMetadata
 build, rows, wrong, mended = MLACommonMetadataBuilder.build, [], [], []
 
 
-def checked(self, common_prefix_len, common, fast_build=False):
+def checked(self, common_prefix_len, common_attn_metadata, fast_build=False):
     """What `build` makes; each of its pieces of prompts is looked at."""
+    common = common_attn_metadata
     if mended:
         common.seq_lens_cpu_upper_bound = common.seq_lens.cpu()
     made = build(self, common_prefix_len, common, fast_build)
     if made.prefill is not None:
         given = made.prefill.query_start_loc.diff().tolist()
         if made.prefill.chunked_context is not None:
-            before = made.prefill.chunked_context.context_lens.tolist()
+            context = made.prefill.chunked_context
+            before = (context.context_lens if hasattr(context, "context_lens") else context.seq_lens.sum(0)).tolist()
             given = [own + earlier for own, earlier in zip(given, before)]
         exact = common.seq_lens[made.num_decodes : made.num_decodes + made.num_prefills].tolist()
         rows.extend(exact)
@@ -56,7 +58,7 @@ def main():
     backend = {"attention_backend": asked.backend} if asked.backend else {}
     llm = LLM(
         asked.checkpoint, dtype="bfloat16", enforce_eager=True, max_num_seqs=8, max_model_len=256,
-        enable_prefix_caching=False, async_scheduling=True,
+        enable_prefix_caching=False, async_scheduling=True, gpu_memory_utilization=0.3,
         speculative_config={"method": "mtp", "num_speculative_tokens": 3}, **backend,
     )  # fmt: skip
     draw = random.Random(11)

@@ -6,6 +6,7 @@ drafts. 53 of 256 completions part. The other run on that card is `reports/h200-
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from worlds.trials import Trial, judge
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import CompareOptions, compare
-from parity.records import Capture, Kind, TopLogprobs, Verdict
+from parity.records import Capture, Key, Kind, TopLogprobs, Verdict
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "h200"
 
@@ -53,3 +54,25 @@ def test_numerics_show_from_the_shift_that_the_run_names(trial: Trial) -> None:
     found = compare(trial.baseline, shifted(trial.candidate, 0.0054), trial.scores)
     assert found.verdict is Verdict.DIVERGED
     assert {one.kind for one in found.corrupt} == {Kind.NUMERICS}
+
+
+# ------------------------------------------------------------------ an 8-bit KV cache: benchmarks/few_tokens.py
+
+
+@pytest.mark.parametrize(
+    ("arm", "found"), [("cuda-fp8kv", True), ("cuda-mtp-control-kv_fp8", True), ("cuda-mtp", False)]
+)
+def test_an_8_bit_cache_of_a_gpu_shows_within_4000_tokens(arm: str, found: bool) -> None:
+    """By logprobs alone, declared or not; speculation does not look like it."""
+    base, candidate = read_capture(DATA / "fp8" / "cuda-base.jsonl.gz"), read_capture(DATA / "fp8" / f"{arm}.jsonl.gz")
+    scores = read_scores(DATA / "fp8" / "scores.jsonl.gz")
+    for seed in range(4):
+        keys: list[Key] = []
+        order = sorted(candidate.completions)
+        random.Random(seed).shuffle(order)
+        while sum(len(candidate.completions[key].token_ids) for key in keys) < 4000:
+            keys.append(order[len(keys)])
+        few = (replace(one, completions={key: one.completions[key] for key in keys}) for one in (base, candidate))
+        result = compare(*few, scores)
+        assert any(one.kind is Kind.NUMERICS for one in result.findings) is found
+        assert found or result.verdict is Verdict.PASS
