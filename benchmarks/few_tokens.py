@@ -4,8 +4,8 @@
 
 The captures are tests/data/h200/fp8: vLLM 0.23.0 on an NVIDIA H200, the embedded checkpoint, 128 completions an arm,
 scored on the same card by the engine without drafts. `fp8kv` has `kv_cache_dtype=fp8`, and says so; in `kv_fp8` keys
-and values are rounded to e4m3 where nothing says it (the fault lab, with two drafts); `mtp` has two drafts and is sound. Of
-each, completions are drawn until they have so many tokens, and compared with the same ones of `base`.
+and values are rounded to e4m3 where nothing says it (the fault lab, with two drafts); `mtp` has two drafts and is
+sound. Of each, completions are drawn until they have so many tokens, and compared with the same ones of `base`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from string import ascii_lowercase
+from collections.abc import Iterator, Sequence
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -16,7 +16,10 @@ COLUMN: Final = 3
 """Characters of a step: the request's letter, what it did, a sign."""
 LABEL: Final = 5
 OWN: Final = "A"
-LETTERS: Final = ascii_lowercase[1:]
+NAMELESS: Final = "?"
+LETTERS: Final = ascii_lowercase[1:] + ascii_uppercase[1:]
+MOST_ROWS: Final = 24
+"""Rows that are drawn: of a larger batch those nearest to the completion's and to what broke."""
 LISTED: Final = 6
 """Violations that are listed."""
 
@@ -35,17 +38,24 @@ class Lanes(Struct, frozen=True):
 
     heads: str
     marks: str
+    numbers: tuple[int, ...]
+    """Of the rows that are drawn, rising."""
     rows: tuple[tuple[tuple[str, Role], ...], ...]
-    """By row, the signs of each step, COLUMN characters wide, and whose they are."""
+    """Of each of them, the signs of each step, COLUMN characters wide, and whose they are."""
     broken: tuple[Message, ...]
     """The violations of these steps: step, row, request, both numbers, who had the row before."""
     names: tuple[tuple[str, str], ...]
-    """(letter, request)."""
+    """(letter, request); one without a letter of its own is not named."""
+
+    @property
+    def labelled(self) -> Iterator[tuple[str, tuple[tuple[str, Role], ...]]]:
+        """What stands before each row, and the row."""
+        return ((str(number), cells) for number, cells in zip(self.numbers, self.rows, strict=True))
 
     @property
     def lines(self) -> list[str]:
         """The drawing without colours, the violations and the legend left out."""
-        lanes = (f"{row:<{LABEL}}{''.join(signs for signs, _ in cells)}" for row, cells in enumerate(self.rows))
+        lanes = (f"{row:<{LABEL}}{''.join(signs for signs, _ in cells)}" for row, cells in self.labelled)
         return [line.rstrip() for line in (self.heads, self.marks, *lanes)]
 
 
@@ -53,25 +63,42 @@ def lanes_of(timeline: Timeline, position: int, width: int) -> Lanes:
     """Around the output token at `position`, at most `width` characters wide."""
     place = timeline.place_of(max(0, position))
     shown = timeline.window(place, max(1, (width - LABEL) // COLUMN))
-    letters = _letters(timeline, shown)
+    rows = _rows(timeline, shown)
+    letters = _letters(timeline, shown, rows)
     heads, marks = _heads(timeline, shown, place)
-    rows = range(max(len(timeline.row(at)) for at in shown))
     return Lanes(
         heads,
         marks,
+        tuple(rows),
         tuple(tuple(_cell(timeline, at, row, letters) for at in shown) for row in rows),
         tuple(_broken(timeline, shown)),
-        tuple((letter, timeline.name(number)) for number, letter in letters.items()),
+        tuple((letter, timeline.name(number)) for number, letter in letters.items() if letter != NAMELESS),
     )
 
 
-def _letters(timeline: Timeline, shown: range) -> dict[int, str]:
-    """A letter for each request in these steps; A is the completion itself, ? what there are no letters left for."""
+def _rows(timeline: Timeline, shown: range) -> list[int]:
+    """The rows to draw: all where they are few, else those nearest to where the completion is and to what broke."""
+    rows = range(max(len(timeline.row(at)) for at in shown))
+    if len(rows) <= MOST_ROWS:
+        return list(rows)
+    places = {
+        row
+        for at in shown
+        for row, cell in enumerate(timeline.row(at))
+        if cell.number == timeline.own or cell.violations
+    }
+    near = sorted(rows, key=lambda row: (min((abs(row - place) for place in places), default=row), row))
+    return sorted(near[:MOST_ROWS])
+
+
+def _letters(timeline: Timeline, shown: range, rows: Sequence[int]) -> dict[int, str]:
+    """A letter for each request in these rows; A is the completion itself, ? what there are no letters left for."""
     found = {timeline.own: OWN}
     for at in shown:
-        for cell in timeline.row(at):
+        cells = timeline.row(at)
+        for cell in (cells[row] for row in rows if row < len(cells)):
             if cell.number not in found:
-                found[cell.number] = LETTERS[len(found) - 1] if len(found) <= len(LETTERS) else "?"
+                found[cell.number] = LETTERS[len(found) - 1] if len(found) <= len(LETTERS) else NAMELESS
     return found
 
 

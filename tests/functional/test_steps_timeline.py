@@ -17,9 +17,10 @@ from parity.capture.steps import steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
+from parity.records import Key
 from parity.store.browse import Browser
-from parity.view.lanes import lanes_of
-from parity.view.timeline import timeline_of
+from parity.view.lanes import MOST_ROWS, NAMELESS, lanes_of
+from parity.view.timeline import timeline_beside, timeline_of
 from parity.view.two_runs import Change, two_runs
 
 WORLD = World(21, rows=5, steps=120)
@@ -164,3 +165,20 @@ def test_a_violation_is_gone_only_where_the_later_run_recorded_its_steps(tmp_pat
         before = len(store.fault_lines(ids[0]))
     assert before
     assert [(one.count(Change.UNASKED), one.count(Change.GONE)) for one in later] == [(before, 0), (0, before)]
+
+
+def test_of_a_large_batch_the_rows_around_what_broke_are_drawn() -> None:
+    """64 rows on a GPU: the two neighbours that broke, who had these rows before, and a name for each letter."""
+    capture = Path(__file__).parents[2] / "reports" / "h200-async-race" / "captures" / "replay-h200.jsonl.gz"
+    timeline = timeline_beside(capture, Key("long-season#6", 0, 0))
+    assert timeline is not None
+    drawn = lanes_of(timeline, 1, 96)
+    assert len(drawn.rows) == len(drawn.numbers) == MOST_ROWS
+    assert {31, 32} <= set(drawn.numbers)
+    lanes = dict(zip(drawn.numbers, drawn.rows, strict=True))
+    assert [signs for signs, role in lanes[31] if role == "broken"] == ["A1!"]
+    assert len([role for _, role in lanes[32] if role == "broken"]) == 1
+    letters = {signs[0] for cells in drawn.rows for signs, _ in cells if signs.strip()}
+    assert letters - {NAMELESS} <= {letter for letter, _ in drawn.names}
+    assert NAMELESS not in {letter for letter, _ in drawn.names}
+    assert len(drawn.lines) == 2 + MOST_ROWS

@@ -25,8 +25,8 @@ def steps_panel(timeline: Timeline | None, position: int, width: int, palette: P
     text = Text()
     text.append(lanes.heads.rstrip() + "\n", style=palette.title)
     text.append(lanes.marks.rstrip() + "\n", style=palette.chosen)
-    for row, cells in enumerate(lanes.rows):
-        text.append(fit(f"{row}", LABEL - 1) + " ", style=palette.dim)
+    for row, cells in lanes.labelled:
+        text.append(fit(row, LABEL - 1) + " ", style=palette.dim)
         for signs, role in cells:
             text.append(signs, style=styles[role])
         text.append("\n")
