@@ -98,6 +98,11 @@ def other_count(ledger: Ledger) -> Mask:
     return found
 
 
+def short_piece(ledger: Ledger) -> Mask:
+    """It computes no more tokens of its prompt than a row with all its drafts has tokens."""
+    return ~ledger.decodes & (ledger.numbers("scheduled") <= ledger.steps.header.speculative_tokens + 1)
+
+
 def first_position(ledger: Ledger) -> Ints:
     """Of the first token that the row-step emits, the prompt counted."""
     return ledger.prompt_tokens + ledger.emitted_before
@@ -218,6 +223,9 @@ PREDICATES: tuple[Predicate, ...] = (
     Predicate("prefill", message("explain.prefill", "it computes the end of its prompt"), prefills),
     Predicate("two prefills", message("explain.two_prefills", "several rows compute prompts"),
          lambda ledger: per_step(ledger, prefills(ledger)) > 1),
+    Predicate("short piece beside",
+         message("explain.short_piece", "another row computes a piece of a prompt no longer than a row with drafts"),
+         lambda ledger: per_step(ledger, short_piece(ledger)) - short_piece(ledger) > 0),
     Predicate("chunked", message("explain.chunked", "its prompt was computed in several steps"),
          lambda ledger: prefills(ledger) & ledger.running),
     *(_drafts(number) for number in range(3)),

@@ -278,7 +278,7 @@ def inferred(view: RunView) -> Iterator[Message]:
 
 def names_a_cause(view: RunView) -> bool:
     """Whether recorded steps or sketches say where it went wrong."""
-    return bool(view.violations or view.located or any(one.associated.sure for one in view.why))
+    return bool(view.violations or view.located or any(one.telling for one in view.why))
 
 
 def unchecked(view: RunView) -> Iterator[Message]:

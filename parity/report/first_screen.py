@@ -67,7 +67,10 @@ def _of_fault(view: RunView, arm: ArmView) -> Iterator[Message]:
         name = "first.clean" if settings else "first.clean.same"
         yield say(name, arm=Code(clean.name), settings=settings, completions=clean.completions)
     for one in view.why:
-        if one.associated.sure and one.associated.ranked:
+        if one.telling and one.nats is not None:
+            cause = sentence(one, one.associated.ranked[0])
+            yield say("first.cause.numerics", arm=Code(one.arm), nats=f"{one.nats:.2g}", cause=cause)
+        elif one.telling:
             yield say("first.cause", arm=Code(one.arm), cause=sentence(one, one.associated.ranked[0]))
     if view.first_violation is not None:
         yield say("first.cause.step", cause=facts.violation(view.first_violation))

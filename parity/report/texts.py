@@ -67,6 +67,8 @@ ENGLISH: dict[str, str] = {
     "first.clean": "Not with {settings}: {arm}, {completions} completions, none corrupt.",
     "first.clean.same": "Not in {arm}, which has the same settings: {completions} completions, none corrupt.",
     "first.cause": "Cause, from the recorded steps of {arm}: {cause}",
+    "first.cause.numerics": "Where the numbers are wrong, by the recorded steps of {arm}: of row-steps with a logprob "
+    "more than {nats} nats off its score, {cause}",
     "first.cause.step": "The first step that broke: {cause}",
     "first.cause.located": "Inside the forward pass: {cause}",
     "first.again": "To see it again: {command}, with the script below.",

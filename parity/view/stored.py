@@ -24,6 +24,7 @@ from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow,
 from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
 from parity.view.evidence import Evidence, acceptance, acceptance_counted, of_comparisons
+from parity.view.far_logprobs import score_files
 from parity.view.figures import figures_of
 from parity.view.find import find_target
 from parity.view.finding import FindingView, worst
@@ -133,20 +134,12 @@ def _run(row: RunRow) -> Run:
         samples=plan.sampling.n,
         sampling=plan.sampling.to_json(),
         churn=plan.churn.to_json() if plan.churn != Churn() else {},
-        score_files=tuple(_score_files(row)),
+        score_files=tuple(score_files(row)),
         skipped=tuple((one.arm, one.reason) for one in plan.skipped),
         score=plan.score.mode if row.source == "run" else None,
         tolerance=plan.tolerance if row.source == "run" else None,
         arbiter=None if plan.arbiter is None else plan.arbiter.backend,
     )
-
-
-def _score_files(row: RunRow) -> Iterator[Path]:
-    """The score files of a run, as far as they are still there."""
-    files = [Path(path) for path in row.score_files]
-    if row.directory:
-        files.append(Path(row.directory) / "scores.jsonl")
-    return (path for path in files if is_there(path))
 
 
 def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, expected: int | None) -> ArmView:

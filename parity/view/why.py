@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from parity.capture import read_capture
+from parity.capture import read_capture, read_scores
+from parity.capture.shards import is_there
 from parity.capture.steps import Ints, RowSteps, read_steps, steps_path
 from parity.errors import ParityError
 from parity.explain.association import Associated, associate
@@ -19,13 +20,18 @@ from parity.explain.predicates import asked_of
 from parity.explain.violations import check
 from parity.files import is_file
 from parity.messages import message
-from parity.records import Json, Key, Kind, Severity
+from parity.records import Json, Key, Kind, ScoreKey, Severity, TopLogprobs
 from parity.store import FindingRow, Store
 from parity.store.rows import FindingFilter
+from parity.view.far_logprobs import Far, far_logprobs, score_files
 from parity.view.find import find_target
 
 MOST: Final = 100_000
 """Findings of an arm that are looked at."""
+
+
+TELLING: Final = 10.0
+"""Odds ratio."""
 
 
 class Why(Struct, frozen=True):
@@ -35,6 +41,9 @@ class Why(Struct, frozen=True):
     associated: Associated
     unplaced: int
     """Completions with findings that no recorded row-step made."""
+    nats: float | None = None
+    """Its faults are row-steps with a token whose own logprob lies farther off its score, where the row-step before has
+    none: of numerics of the run as a whole. None: they are those of findings."""
 
     @property
     def suspected(self) -> tuple[str, ...]:
@@ -43,6 +52,15 @@ class Why(Struct, frozen=True):
         if not ranked:
             return ()
         return tuple(dict.fromkeys(name for names in (ranked[0].names, *ranked[0].same) for name in names))
+
+    @property
+    def telling(self) -> bool:
+        """Whether the first condition may be given as the cause. Numerics that are wrong everywhere show more in some
+        circumstances than in others, which cause none of it: there it must hold of most of them, and seldom else."""
+        ranked = self.associated.ranked
+        if not ranked or not self.associated.sure:
+            return False
+        return self.nats is None or (2 * ranked[0].with_fault >= self.associated.faults and ranked[0].odds >= TELLING)
 
     def to_json(self) -> dict[str, Json]:
         found = self.associated
@@ -63,6 +81,7 @@ class Why(Struct, frozen=True):
         ]
         return {
             "arm": self.arm,
+            **({} if self.nats is None else {"logprobs_off": round(self.nats, 4)}),
             "faults": found.faults,
             "row_steps": found.row_steps,
             "conditions_asked": found.asked,
@@ -121,7 +140,33 @@ def of_run(store: Store, run: str, finding: FindingRow | None = None, arm: str |
         one = explained(name, read_steps(steps_path(capture)), _prompts(capture), places, violations=broken)
         if one.associated.faults:
             found.append(one)
+        if not kinds or str(Kind.NUMERICS) in kinds:
+            found += [
+                each
+                for each in _of_numerics(store, run, name, capture)
+                if each.associated.sure or not one.associated.faults
+            ]
     return found
+
+
+def _of_numerics(store: Store, run: str, arm: str, capture: Path) -> Iterator[Why]:
+    """Where the numerics of an arm are a finding: which row-steps have them, by logprobs and scores."""
+    if not store.count_findings(run, FindingFilter(arms=frozenset({arm}), kinds=frozenset({str(Kind.NUMERICS)}))):
+        return
+    row = store.run(run)
+    baseline = next((one for one in store.arms(run) if one.name == row.baseline), None)
+    files = list(score_files(row))
+    if baseline is None or not baseline.capture or not is_there(Path(baseline.capture)) or not files:
+        return
+    candidate = read_capture(capture, partial=True)
+    scores: dict[ScoreKey, TopLogprobs] = {}
+    for file in files:
+        scores.update(read_scores(file))
+    far = far_logprobs(candidate, read_capture(Path(baseline.capture), partial=True), scores)
+    prompts = {one.key: one.prompt_token_ids for one in candidate}
+    one = explained_by_logprobs(arm, read_steps(steps_path(capture)), prompts, far)
+    if one.associated.faults:
+        yield one
 
 
 def _prompts(capture: Path) -> Mapping[Key, Ints]:
@@ -140,16 +185,38 @@ def explained(
 
     Of a completion that began in several starts (an engine started anew, a file joined to itself) the last counts.
     """
+
+    def part(ledger: Ledger, again: set[int]) -> _Part:
+        broken = [one.index for one in check(ledger.steps, prompts).violations] if violations else []
+        return _asked(ledger, _first_faults(ledger, places, broken), again)
+
+    return _joined(arm, starts, prompts, part, set(places))
+
+
+def explained_by_logprobs(arm: str, starts: Sequence[RowSteps], prompts: Mapping[Key, Ints], far: Far) -> Why:
+    """The same of row-steps whose tokens have logprobs that are far off, and the row-step before has none: a state that
+    was wrong once is wrong in the next steps too."""
+    found = _joined(arm, starts, prompts, lambda ledger, again: _onsets(ledger, far.places, again), set(far.places))
+    return structs.replace(found, nats=far.nats)
+
+
+def _joined(
+    arm: str,
+    starts: Sequence[RowSteps],
+    prompts: Mapping[Key, Ints],
+    part_of: Callable[[Ledger, set[int]], _Part],
+    keys: Collection[Key],
+) -> Why:
+    """The association over all starts of an engine; `part_of` gets the requests that began once more in a later one."""
     needed = ("request", "handed", "computed", "scheduled", "drafts", "arrival")
     ledgers = [Ledger(steps, prompts) for steps in starts if len(steps) and steps.has(*needed)]
     if not ledgers:
-        return Why(arm, Associated(0, 0, 0, ()), len(set(places)))
+        return Why(arm, Associated(0, 0, 0, ()), len(keys))
     last = {key: at for at, ledger in enumerate(ledgers) for key in _begun(ledger).values()}
-    parts = []
-    for at, ledger in enumerate(ledgers):
-        broken = [one.index for one in check(ledger.steps, prompts).violations] if violations else []
-        again = {number for number, key in _begun(ledger).items() if last[key] != at}
-        parts.append(_asked(ledger, _first_faults(ledger, places, broken), again))
+    parts = [
+        part_of(ledger, {number for number, key in _begun(ledger).items() if last[key] != at})
+        for at, ledger in enumerate(ledgers)
+    ]
     offsets = np.cumsum([0, *(len(ledger) for ledger in ledgers)])
     joined = {
         name: np.concatenate([part.masks[name] for part in parts])
@@ -158,7 +225,7 @@ def explained(
     }
     faults = np.concatenate([part.faults + offset for part, offset in zip(parts, offsets, strict=False)])
     associated = associate(joined, faults, np.concatenate([part.among for part in parts]))
-    return Why(arm, associated, len(set(places).difference(*(part.placed for part in parts))))
+    return Why(arm, associated, len(set(keys).difference(*(part.placed for part in parts))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +251,24 @@ def _asked(ledger: Ledger, first: Mapping[int, int], again: set[int]) -> _Part:
     could &= ~np.isin(ledger.request, list(again))
     keys = (ledger.steps.requests[number].key for number in kept)
     return _Part(asked_of(ledger), faulty, could, frozenset(key for key in keys if key is not None))
+
+
+def _onsets(ledger: Ledger, places: Mapping[Key, Sequence[int]], again: set[int]) -> _Part:
+    """Row-steps that made a token at one of the places, where the request's row-step before made none."""
+    bad = np.zeros(len(ledger), dtype=bool)
+    placed = set()
+    numbers = {one.key: number for number, one in ledger.steps.requests.items() if one.key in places}
+    emitting = ledger.emitted > 0
+    for key, number in numbers.items():
+        own = np.flatnonzero((ledger.request == number) & emitting)
+        if key is None or not len(own) or number in again:
+            continue
+        placed.add(key)
+        at = np.searchsorted(ledger.emitted_before[own], np.asarray(places[key]), side="right") - 1
+        bad[own[np.maximum(0, at)]] = True
+    before = ledger.earlier(bad.astype(np.int64), 0) == 1
+    among = emitting & ledger.known & ~before & ~np.isin(ledger.request, list(again))
+    return _Part(asked_of(ledger), np.flatnonzero(bad & among), among, frozenset(placed))
 
 
 def _begun(ledger: Ledger) -> dict[int, Key]:

@@ -14,6 +14,9 @@ from parity.view.why import Why
 SHOWN: Final = 5
 """Hypotheses that are shown."""
 
+LEAST: Final = 1e-300
+"""p-values that are said: what is smaller is no float."""
+
 NAMED: Final = 4
 """Others that the data cannot tell from one, which are named."""
 
@@ -25,13 +28,26 @@ def said(one: Why, shown: int = SHOWN) -> list[Message]:
     """
     found = one.associated
     ranked = [each for each in found.ranked if each.adjusted < SURE or not found.sure]
-    first = message(
-        "why.faults",
-        "{arm}: {faults} faults among {row_steps} row-steps; {asked} conditions were asked",
-        arm=one.arm,
-        faults=found.faults,
-        row_steps=found.row_steps,
-        asked=found.asked,
+    first = (
+        message(
+            "why.logprobs",
+            "{arm}: {faults} of {row_steps} row-steps have a logprob that is more than {nats:.2g} nats off its score, "
+            "and had none in the step before; {asked} conditions were asked",
+            arm=one.arm,
+            faults=found.faults,
+            row_steps=found.row_steps,
+            nats=one.nats,
+            asked=found.asked,
+        )
+        if one.nats is not None
+        else message(
+            "why.faults",
+            "{arm}: {faults} faults among {row_steps} row-steps; {asked} conditions were asked",
+            arm=one.arm,
+            faults=found.faults,
+            row_steps=found.row_steps,
+            asked=found.asked,
+        )
     )
     return [first, *(sentence(one, each) for each in ranked[:shown]), *unknown(one)]
 
@@ -44,8 +60,8 @@ def sentence(one: Why, each: Association) -> Message:
         "faults": found.faults,
         "share": each.row_steps / max(1, found.row_steps),
         "odds": each.odds,
-        "p": each.p,
-        "adjusted": each.adjusted,
+        "p": max(each.p, LEAST),
+        "adjusted": max(each.adjusted, LEAST),
         "others": _same(each),
     }
     names = [condition(name) for name in each.names]
