@@ -24,11 +24,13 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from parity_backends.vllm.cpu import CpuBackend
 
+from parity.cli.options import Setting
 from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.plan.prompts import load_suite
 from parity.plan.requests import tokenise
@@ -124,15 +126,6 @@ def make_plan(variant: str, logprobs: int | None, args: argparse.Namespace) -> P
     )
 
 
-def setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, the value JSON or else text, as `--engine` of `parity run` takes it."""
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
 def measured(plan: Plan, folder: Path) -> tuple[list[dict[str, Any]], int]:
     """Of each round that counts: seconds and processor seconds of both halves, is it recorded; tokens of one round."""
     count, marks, tokens = len(plan.requests), [], 0
@@ -194,7 +187,8 @@ def main() -> int:
     parser.add_argument("--only", choices=sorted({variant for variant, _ in ARMS}), help="this variant alone")
     parser.add_argument("--backend", default="cpu", help="cpu or cuda")
     parser.add_argument("--model", type=Path, help="checkpoint, if not the embedded one")
-    parser.add_argument("--engine", type=setting, action="append", default=[], metavar="KEY=VALUE")
+    as_setting = partial(Setting().convert, param=None, ctx=None)
+    parser.add_argument("--engine", type=as_setting, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file too")
     args = parser.parse_args()
     rows = []

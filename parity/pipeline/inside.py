@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -14,11 +13,13 @@ import numpy as np
 
 from parity.capture.steps import RowSteps, StepRequest, StepsStopped, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
+from parity.errors import reading, writing
 from parity.explain.drafted import Drafted, drafted
 from parity.explain.invariants import INVARIANTS, invariants_of
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, joined, message, words_heard
 from parity.pipeline.added import with_findings
+from parity.pipeline.directory import write_whole
 from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Completion, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
@@ -139,10 +140,20 @@ def steps_beside(capture: Path) -> tuple[RowSteps, ...]:
 
 
 def bring_steps(recording: Path, capture: Path) -> None:
-    """Put the steps beside a recording beside the capture that was replayed from it, where there are any."""
-    path = steps_path(recording)
+    """Put the steps beside a recording beside the capture that was replayed from it, whole, where there are any.
+
+    Raises ParityError where they cannot be read, or the disk does not take them.
+    """
+    path, beside = steps_path(recording), steps_path(capture)
     if path.is_file():
-        shutil.copyfile(path, steps_path(capture))
+        with writing(beside):
+            write_whole(beside, _pieces(path), private=True)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with reading(path), path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece
 
 
 def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> Comparison:

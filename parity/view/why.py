@@ -31,7 +31,7 @@ MOST: Final = 100_000
 
 
 TELLING: Final = 10.0
-"""Odds ratio."""
+"""The odds ratio from which on a condition may be given as the cause of logprobs that are far off."""
 
 
 class Why(Struct, frozen=True):

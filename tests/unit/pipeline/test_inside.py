@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from parity.capture import write_capture
 from parity.capture.steps import RowSteps, StepsStopped, steps_path
 from parity.cli.main import cli
 from parity.comparator import compare
+from parity.errors import ParityError
 from parity.pipeline.added import with_findings
-from parity.pipeline.inside import look_inside, with_steps
+from parity.pipeline.inside import bring_steps, look_inside, with_steps
 from parity.records import Capture, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
 
@@ -117,6 +120,23 @@ def test_a_recording_that_is_replayed_brings_its_steps(tmp_path: Path) -> None:
     assert result.exit_code == 1, result.output
     assert "6 of 135 row-steps broke the engine's own bookkeeping" in result.output
     assert (tmp_path / "run" / "replay-mtp.steps").read_bytes() == (captures / "cpu-mtp.steps").read_bytes()
+
+
+def test_steps_that_cannot_be_brought_are_no_crash_and_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full in the middle: what was there stays, and the file is named."""
+    (tmp_path / "of.steps").write_bytes(b"new" * (1 << 20))
+    (tmp_path / "to.steps").write_bytes(b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ParityError, match=r"cannot write .*to\.steps: No space left"):
+        bring_steps(tmp_path / "of.jsonl", tmp_path / "to.jsonl")
+    assert (tmp_path / "to.steps").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["of.steps", "to.steps"]
 
 
 def test_a_broken_baseline_leaves_nothing_to_conclude() -> None:

@@ -86,6 +86,21 @@ def test_the_condition_is_named_by_logprobs_alone(
     assert "Where the numbers are wrong, by the recorded steps of `cuda/mtp`" in report
 
 
+def test_a_short_piece_beside_is_of_another_row_and_no_longer_than_a_row_with_drafts() -> None:
+    steps = ledger()
+    holds = asked_of(steps)["short piece beside"]
+    longest = steps.steps.header.speculative_tokens + 1
+    step, scheduled = steps.steps.step_index, steps.numbers("scheduled")
+    pieces = {
+        index for index in range(len(steps))
+        if steps.numbers("computed")[index] < steps.prompt_tokens[index] and scheduled[index] <= longest
+    }  # fmt: skip
+    assert pieces
+    wanted = [any(step[one] == step[index] and one != index for one in pieces) for index in range(len(steps))]
+    assert holds.tolist() == wanted
+    assert 0 < holds.sum() < len(steps)
+
+
 def test_what_is_wrong_everywhere_has_no_condition(sound: tuple[Capture, Capture]) -> None:
     """Each logprob moves by a draw of its own: as many are far off in one place as in another."""
     base, mtp = sound
