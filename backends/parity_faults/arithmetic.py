@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .rows import held, outputs_of, request_of
+from .rows import drafting_rows, held, outputs_of, request_of
 
 
 class Place(NamedTuple):
@@ -53,8 +53,7 @@ def _slots(runner: Any, module: Any, row: int) -> list[int]:
     from vllm.forward_context import get_forward_context
 
     given = get_forward_context().attn_metadata[module.prefix]
-    masks = getattr(given, "spec_sequence_masks_cpu", None)
-    drafting = [] if masks is None else [bool(one) for one in masks.tolist()]
+    drafting = drafting_rows(given) or []
     if row < len(drafting) and drafting[row]:
         place = sum(drafting[:row])
         slots = given.spec_state_indices_tensor[place].tolist()

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .rows import held, outputs_of, sampling_rows
+from .rows import drafting_rows, held, outputs_of, sampling_rows
 
 Planted = list[int]
 """Rows in which something is wrong now; empty: nothing could be planted."""
@@ -183,11 +183,10 @@ def slot_shared(state: Any, runner: Any, draw: Any, rows: list[int], built: Any)
 def state_slots_exchanged(state: Any, runner: Any, draw: Any, rows: list[int], built: Any) -> Planted:
     """Two speculating rows have each other's state slots."""
     slots = built.spec_state_indices_tensor
-    masks = getattr(built, "spec_sequence_masks_cpu", None)
-    masks = getattr(built, "spec_sequence_masks", None) if masks is None else masks
-    if slots is None or masks is None:
+    drafting = drafting_rows(built)
+    if slots is None or drafting is None:
         return []
-    speculating = [row for row, flag in enumerate(masks[: runner.input_batch.num_reqs].tolist()) if flag]
+    speculating = [row for row, flag in enumerate(drafting[: runner.input_batch.num_reqs]) if flag]
     if len(speculating) < 2:
         return []
     a, b = sorted(draw.sample(range(len(speculating)), 2))
@@ -200,11 +199,10 @@ def state_overwritten(state: Any, runner: Any, draw: Any, rows: list[int], built
     """A speculating row's recurrent states are another row's, written into its slots between two steps; every number is
     right."""
     slots = built.spec_state_indices_tensor
-    masks = getattr(built, "spec_sequence_masks_cpu", None)
-    masks = getattr(built, "spec_sequence_masks", None) if masks is None else masks
-    if slots is None or masks is None:
+    drafting = drafting_rows(built)
+    if slots is None or drafting is None:
         return []
-    speculating = [row for row, flag in enumerate(masks[: runner.input_batch.num_reqs].tolist()) if flag]
+    speculating = [row for row, flag in enumerate(drafting[: runner.input_batch.num_reqs]) if flag]
     # What a row's first step after its prompt left in slots but its first is nothing.
     able = [place for place, row in enumerate(speculating) if len(outputs_of(runner, row)) > 1]
     if len(able) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .conditions import holds
-from .rows import held, outputs_of, request_of, sampling_rows
+from .rows import drafting_rows, held, outputs_of, request_of, sampling_rows
 
 
 def accepted_counts(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:
@@ -76,16 +76,6 @@ def unstable_order(state: Any, runner: Any, builder: Any, build: Any, args: Any,
             position = len(outputs_of(runner, row))
             state.record(held(runner, row), row, position, emits=row in emitting)
     return built
-
-
-def drafting_rows(built: Any) -> list[bool] | None:
-    """Of each row, whether it verifies drafts in this step; None where none does.
-
-    Metadata has a copy on the host from vLLM 0.31.0 on only (docs/engine-contract.md); before, it is on the device.
-    """
-    masks = getattr(built, "spec_sequence_masks_cpu", None)
-    masks = built.spec_sequence_masks if masks is None else masks
-    return None if masks is None else [bool(one) for one in masks.tolist()]
 
 
 def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:

@@ -64,3 +64,14 @@ def put(sampled: Any, row: int, tokens: list[int]) -> None:
 def width_of(metadata: Any, row: int) -> int:
     """How many tokens the row may emit in this step."""
     return 1 if metadata is None else int(metadata.num_draft_tokens[row]) + 1
+
+
+def drafting_rows(built: Any) -> list[bool] | None:
+    """Of each row, whether it verifies drafts in this step, by the metadata of a recurrent layer; None where none does,
+    and of other metadata.
+
+    It has a copy on the host from vLLM 0.31.0 on only (docs/engine-contract.md); before, it is on the device.
+    """
+    masks = getattr(built, "spec_sequence_masks_cpu", None)
+    masks = getattr(built, "spec_sequence_masks", None) if masks is None else masks
+    return None if masks is None else [bool(one) for one in masks.tolist()]

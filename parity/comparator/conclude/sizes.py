@@ -25,20 +25,27 @@ _OF_SIZE = frozenset({"scale", "unit"})
 class Noisy(Struct, frozen=True):
     """Backends whose arms differ from the baseline already without speculation, and those that do with it alone.
 
-    more: arms with speculation that differ by more than the same backend without. clean: backends that speculated and
-    do not differ. sizes: by arm, logit noise in bf16 units.
+    more: arms with speculation that differ by more than the same backend without. settings: arms with speculation that
+    differ where others of the same backend, with it too, do not: `sound`. clean: backends that speculated and do not
+    differ. sizes: by arm, logit noise in bf16 units.
     """
 
     backends: tuple[str, ...]
     speculation: tuple[str, ...]
     more: tuple[str, ...]
+    settings: tuple[str, ...]
+    sound: tuple[str, ...]
     clean: tuple[str, ...]
     sizes: tuple[Message, ...]
 
 
 def noisy(found: Mapping[str, Numerics], plain: Mapping[str, str], speculating: Mapping[str, str]) -> Noisy | None:
     """found: by candidate arm. plain: the arm without speculation, speculating: arm to its backend. None where no arm
-    differs, or where it cannot be said what those that do have in common."""
+    differs, or where it cannot be said what those that do have in common.
+
+    An arm with kernels of its own, which its backend's plain arm does not run, says nothing of speculation: they may be
+    all that it differs by.
+    """
     failed = {arm: one for arm, one in found.items() if one.failed}
     if not failed:
         return None
@@ -48,19 +55,32 @@ def noisy(found: Mapping[str, Numerics], plain: Mapping[str, str], speculating: 
         for arm, backend in speculating.items()
         if arm in failed and backend in plain and _is_more(failed[arm], found.get(plain[backend]))
     )
-    alone = sorted({speculating[arm] for arm in worse} - set(backends))
-    if not backends and not alone:
-        return None
-    clean = {backend for arm, backend in speculating.items() if arm in found and backend in plain} - {
-        speculating[arm] for arm in failed if arm in speculating
+    apart = [arm for arm in worse if speculating[arm] not in backends]
+    tested = {arm for arm, backend in speculating.items() if arm in found and backend in plain}
+    sound = {arm for arm in tested if arm not in failed and speculating[arm] in {speculating[one] for one in apart}}
+    settings = [arm for arm in apart if speculating[arm] in {speculating[one] for one in sound}]
+    alone = {
+        speculating[arm] for arm in apart if arm not in settings and not _own_kernels(arm, plain, found, speculating)
     }
+    if not backends and not alone and not settings:
+        return None
     return Noisy(
-        tuple(backends),
-        tuple(alone),
-        tuple(arm for arm in worse if speculating[arm] in backends),
-        tuple(sorted(clean)),
-        tuple(_sizes(found)),
+        backends=tuple(backends),
+        speculation=tuple(sorted(alone)),
+        more=tuple(arm for arm in worse if speculating[arm] in backends),
+        settings=tuple(settings),
+        sound=tuple(sorted(sound)),
+        clean=tuple(sorted({speculating[arm] for arm in tested} - {speculating[arm] for arm in tested & set(failed)})),
+        sizes=tuple(_sizes(found)),
     )
+
+
+def _own_kernels(
+    arm: str, plain: Mapping[str, str], found: Mapping[str, Numerics], speculating: Mapping[str, str]
+) -> bool:
+    """Has this arm kernels that its backend's plain arm does not run? The baseline itself is not in `found`."""
+    beside = found.get(plain[speculating[arm]])
+    return not set(found[arm].other_kernels) <= set(() if beside is None else beside.other_kernels)
 
 
 def _is_more(one: Numerics, base: Numerics | None) -> bool:

@@ -69,6 +69,17 @@ def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics])
     of_arms = message(
         "suspect.sizes", "logit noise in bf16 units against the same scores: {sizes}", sizes=list(found.sizes)
     )
+    if not found.backends and not found.speculation:
+        return Suspect(
+            _settings_of(list(found.settings)),
+            message(
+                "suspect.noisier_by_settings",
+                "no verdict accuses them, and their numerics differ, while those of {sound}, also with speculation, do "
+                "not; {sizes}",
+                sound=list(found.sound),
+                sizes=of_arms,
+            ),
+        )
     if not found.backends:
         return Suspect(
             _speculation_on(list(found.speculation)),
@@ -83,7 +94,7 @@ def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics])
                 sizes=of_arms,
             ),
         )
-    more = [*found.more, *found.speculation]
+    more = [*found.more, *found.speculation, *found.settings]
     return Suspect(
         message("suspect.numerics", "numerics of {backends}", backends=list(found.backends)),
         message(

@@ -188,8 +188,12 @@ def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
 def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | None]:
     """(residuals, why they are none to test)."""
     arms = (inputs.baseline, inputs.candidate)
-    if found.by_scores and not found.baseline.residual.squares:  # scores that stand in for its own logprobs (golden)
-        return None, _silent([inputs.baseline.header.arm])
+    if found.by_scores and not found.baseline.residual.squares:  # as where they stand in for it (golden)
+        return None, message(
+            "numerics.no_noise",
+            "{arm}: its own logprobs are its scores to the last digit, so that its noise is not known",
+            arm=inputs.baseline.header.arm,
+        )
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
     said = found.by_scores and all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
     if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not said):

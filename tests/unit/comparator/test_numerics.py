@@ -545,7 +545,7 @@ def test_scores_that_stand_in_for_logprobs_are_no_noise_of_zero() -> None:
     )
     result = compare(golden, other, scores)
     assert not of_numerics(result)
-    assert any("cuda/base: no logprobs of the chosen tokens to use" in note for note in texts(result.notes))
+    assert any("cuda/base: its own logprobs are its scores to the last digit" in note for note in texts(result.notes))
 
 
 def test_completions_that_end_in_one_loop_are_one_measurement_of_a_spot() -> None:

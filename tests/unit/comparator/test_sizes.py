@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec import structs
 from worlds import BASE, FLAT, Arm, Broken, Orders, World, speculating
 
 from parity.comparator import Suspect, compare, triangulate
@@ -77,3 +78,38 @@ def test_verdicts_come_first() -> None:
     assert told is not None
     assert str(told.name) == "speculation on npu"
     assert "logit noise" not in str(told.why)
+
+
+COMPILED = ("compilation_mode",)
+
+
+def quiet(arms: Mapping[str, Arm], compiled: str = "") -> Suspect | None:
+    """Where every verdict is PASS, and the numerics of one arm come from kernels of its own."""
+    found = {name: numerics(replace(arm, name=name))[1] for name, arm in arms.items()}
+    if compiled:
+        found[compiled] = structs.replace(found[compiled], other_kernels=COMPILED)
+    return triangulate(dict.fromkeys(found, Verdict.PASS), "cuda/base", numerics=found)
+
+
+def test_speculation_is_not_named_where_another_arm_with_it_is_sound() -> None:
+    arms = {"cuda/mtp": speculating(2), "cuda/mtp-full": replace(speculating(2), broken=NOISY)}
+    for compiled in ("", "cuda/mtp-full"):
+        found = quiet(arms, compiled)
+        assert found is not None
+        assert str(found.name) == "the settings of cuda/mtp-full"
+        assert "while those of cuda/mtp, also with speculation, do not" in str(found.why)
+
+
+def test_an_arm_with_kernels_of_its_own_does_not_accuse_speculation() -> None:
+    arms = {"cuda/mtp-full": replace(speculating(2), broken=NOISY)}
+    assert str(quiet(arms).name) == "speculation on cuda"  # type: ignore[union-attr]
+    assert quiet(arms, "cuda/mtp-full") is None
+
+
+def test_kernels_that_the_plain_arm_has_too_excuse_nothing() -> None:
+    arms = {"npu/base": Arm("", OTHER), "npu/mtp": replace(speculating(1), orders=OTHER, broken=NOISY)}
+    found = {name: numerics(replace(arm, name=name))[1] for name, arm in arms.items()}
+    found = {name: structs.replace(one, other_kernels=("backend",)) for name, one in found.items()}
+    told = triangulate(dict.fromkeys(found, Verdict.PASS), "cuda/base", numerics=found)
+    assert told is not None
+    assert str(told.name) == "speculation on npu"
