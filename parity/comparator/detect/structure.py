@@ -185,15 +185,20 @@ def name_tail(
     bad: list[int],
     parted_at: tuple[int, int] | None,
     earliest: int,
+    *,
+    met_again: bool = False,
 ) -> Event:
     """A stretch after which the streams do not meet again, or where they had parted before.
 
     `bad` are the unsupported positions from here on, first one first. `parted_at` is (i, j) when the streams
-    were in step right up to here, else None and the baseline is no guide any more.
+    were in step right up to here, else None and the baseline is no guide any more. met_again: they had
+    parted before that; then what the candidate has said already is no sign that tokens were lost.
     """
     first = bad[0]
     parted = parted_at[1] if parted_at is not None else None
     jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
+    if jump is not None and met_again and earlier_copy(b, first, jump[1]) is not None:
+        jump = None
     again = _again(a, b, bad, parted, earliest, jump)
     if again is not None:
         return again

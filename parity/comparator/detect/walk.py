@@ -219,7 +219,9 @@ def _free(
         why = message("overrun.reference", "the reference ends the completion here, the candidate goes on")
         return Event(Kind.OVERRUN, first, len(b) - first, EndEvidence(why=why), earliest, by_gap=True)
     inside = [place for place in bad if not streams.ends_at(place)]
-    return replace(name_tail(streams.a, b, inside or bad, parted_at, earliest), earliest=earliest)
+    met_again = parted_at is not None and parted_at[1] > streams.parts_at
+    event = name_tail(streams.a, b, inside or bad, parted_at, earliest, met_again=met_again)
+    return replace(event, earliest=earliest)
 
 
 def _first_unknown(streams: Streams, start: int) -> int | None:
