@@ -13,6 +13,7 @@ from parity.messages import Message, message
 from parity.pipeline.compared import Compared, dumped
 from parity.pipeline.controls import Control
 from parity.records import Json, Verdict
+from parity.records.words import of_arms
 
 _ORDER = (Verdict.ERROR, Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.PASS)
 """The worst verdict of an arm is the run's."""
@@ -103,16 +104,12 @@ def _of_arms(reasons: Mapping[str, Sequence[Message]], several: bool, as_deploye
     for name, said in reasons.items():
         for reason in said:
             if reason.id != PINNED:
-                yield _of_arm(name, reason) if several else reason
+                yield of_arms([name], reason) if several else reason
             elif name.partition("/")[0] not in as_deployed:
                 last[str(reason)] = reason
                 pinned.setdefault(str(reason), []).append(name)
     for text, reason in last.items():
-        yield reason if len(last) == 1 else _of_arm(", ".join(pinned[text]), reason)
-
-
-def _of_arm(names: str, reason: Message) -> Message:
-    return message("pipeline.of_arm", "{arm}: {reason}", arm=names, reason=reason)
+        yield reason if len(last) == 1 else of_arms(pinned[text], reason)
 
 
 def _failed(arm: str, why: Message) -> Message:

@@ -41,6 +41,7 @@ from parity.plan.matrix import Axis
 from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
 from parity.records.deployment import Deployment
+from parity.records.words import of_arms
 from parity.run import Backend, Foreseeing, OfCheckpoint, OwnSettings, Seeded, load_backend
 
 DEFAULT_SUITE = "mixed"
@@ -246,8 +247,7 @@ def _foresee(plan: Plan, backends: Mapping[str, Backend]) -> None:
             try:
                 backend.foresee(arm.engine, Path(plan.model.path))
             except ParityError as error:
-                said = message("pipeline.of_arm", "{arm}: {reason}", arm=arm.name, reason=error.message)
-                raise ParityError(said, hint=error.hint) from None
+                raise ParityError(of_arms([arm.name], error.message), hint=error.hint) from None
 
 
 def _settled(

@@ -1,4 +1,4 @@
-"""Numbers of things, with the noun in the right number: parameters for messages about several of them."""
+"""What many sentences are made of: numbers of things, with the noun in the right number, and whom one is about."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def tokens(count: int) -> Message:
 
 def rounds(count: int) -> Message:
     return message("words.rounds", "{count} round", plural="{count} rounds", count=count)
+
+
+def of_arms(arms: list[str], reason: Message) -> Message:
+    """The sentence with the arms that it is about before it, unless it begins with that itself."""
+    if str(reason).startswith(f"{', '.join(arms)}: "):
+        return reason
+    return message("pipeline.of_arm", "{arm}: {reason}", arm=arms, reason=reason)  # as stored runs have it

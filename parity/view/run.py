@@ -15,6 +15,7 @@ from parity.records import Json, Key, Kind, Verdict
 from parity.records.emulated import PROVES, proves
 from parity.records.evidence import LocatedEvidence, ViolationEvidence
 from parity.records.first_faults import FOLLOWS, Fault, followed
+from parity.records.words import of_arms
 from parity.store import RequestRow
 from parity.view.arm import ArmView
 from parity.view.evidence import Evidence
@@ -266,10 +267,7 @@ class RunView:
             for note in arm.notes:
                 if note.id != PROVES:
                     arms_of.setdefault(str(note), (note, []))[1].append(arm.name)
-        return self.emulated + [
-            message("view.of_arm", "{arm}: {note}", arm=names, note=note) if len(others) > 1 else note
-            for note, names in arms_of.values()
-        ]
+        return self.emulated + [of_arms(names, note) if len(others) > 1 else note for note, names in arms_of.values()]
 
     @property
     def emulated(self) -> list[Message]:

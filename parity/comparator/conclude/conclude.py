@@ -85,6 +85,7 @@ def _of_limits(remarks: Remarks) -> tuple[NextStep, ...]:
 def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, found: Found, run: Run) -> Remarks:
     """Everything that is said besides findings, in the order in which it is shown."""
     stats = run.stats
+    other_precision = "precision" in inputs.differences
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
         remarks += of_the_run.random_sampling(
@@ -106,7 +107,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(inputs, pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
-        + doubted.doubtful(judged, references.floor, references.tolerance)
+        + doubted.doubtful(judged, references.floor, references.tolerance, other_precision=other_precision)
         + at_fault.faulty_baseline(judged, references)
         + at_fault.baseline_penalties(run.baseline_penalties)
         + at_fault.broken_rules(judged)

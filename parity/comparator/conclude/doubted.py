@@ -124,9 +124,10 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
 """In the order in which they are said: of several ways the first. The others are tokens little beyond the tolerance."""
 
 
-def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
-    """Tokens beyond the tolerance that are left open, or noise where the baseline's own tokens show such gaps; floor:
-    of these, None where they are not scored; tolerance in nats."""
+def doubtful(judged: Judged, floor: Floor | None, tolerance: float, *, other_precision: bool = False) -> Remarks:
+    """Tokens beyond the tolerance that are left open, or noise where the baseline's own tokens show such gaps, or where
+    the arms are known to compute in other precision; floor: of these tokens, None where they are not scored; tolerance
+    in nats."""
     gaps: dict[Doubted, list[float]] = {}
     for one in judged.doubtful.values():
         gaps.setdefault(one.how, []).append(one.gap)
@@ -134,7 +135,17 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
         if found := gaps.get(how):
             scored = (Step.SCORE,) if row.score_first and floor is None else ()
             return _open(row.said(words.completions(len(found)), max(found)), *scored, *row.steps)
-    return _little(judged, floor, tolerance, silent=Doubted.SILENT in gaps) if gaps else Remarks()
+    if not gaps:
+        return Remarks()
+    if other_precision and Doubted.SILENT not in gaps:
+        return note(
+            message(
+                "conclude.doubtful_precision",
+                "{what}; so little is taken for the rounding of the other precision",
+                what=_what(judged),
+            )
+        )
+    return _little(judged, floor, tolerance, silent=Doubted.SILENT in gaps)
 
 
 def _open(said: Message, *steps: Step) -> Remarks:
@@ -142,10 +153,9 @@ def _open(said: Message, *steps: Step) -> Remarks:
     return reason(said, *(longer if step is Step.LONGER else step for step in steps))
 
 
-def _little(judged: Judged, floor: Floor | None, tolerance: float, *, silent: bool) -> Remarks:
-    """Tokens a little beyond the tolerance; `silent`: nobody recorded some engine's own logprob of them."""
+def _what(judged: Judged) -> Message:
     key, worst = max(judged.doubtful.items(), key=lambda item: item[1].gap)
-    what = message(
+    return message(
         "conclude.doubtful",
         "{count} completion has a token or two a little beyond the tolerance and nothing else wrong (the widest gap: "
         "{gap:.3f} nats, {completion} at {position})",
@@ -156,6 +166,11 @@ def _little(judged: Judged, floor: Floor | None, tolerance: float, *, silent: bo
         completion=str(key),
         position=worst.position,
     )
+
+
+def _little(judged: Judged, floor: Floor | None, tolerance: float, *, silent: bool) -> Remarks:
+    """Tokens a little beyond the tolerance; `silent`: nobody recorded some engine's own logprob of them."""
+    worst, what = max(one.gap for one in judged.doubtful.values()), _what(judged)
     if silent:
         said = message(
             "conclude.doubtful_silent",
@@ -163,7 +178,7 @@ def _little(judged: Judged, floor: Floor | None, tolerance: float, *, silent: bo
             what=what,
         )
         return _open(said, Step.LOGPROBS, Step.ARBITER, Step.LONGER)
-    if floor is not None and worst.gap > noise_shown(floor, tolerance):
+    if floor is not None and worst > noise_shown(floor, tolerance):
         said = message(
             "conclude.doubtful_far",
             "{what}; its engine's own logprob says that its logits moved there, as another expert at a near-tie of a "

@@ -40,7 +40,8 @@ def setup_of(
     rules = stops.stop_rules(inputs.candidate.header, inputs.baseline)
     reference, tolerance = references.lookup, references.tolerance
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
-    doubt = doubt_of(options, references.floor, tolerance, reference.scores.values())
+    precision = "precision" in inputs.differences
+    doubt = doubt_of(options, references.floor, tolerance, reference.scores.values(), other_precision=precision)
     known = inputs.baseline.completions
     own = changed(gaps_alone(references.own.scored), lambda _, gaps: gaps, known.__contains__)
     floor = references.own.floor

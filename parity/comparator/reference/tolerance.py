@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.reference.floor import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
 from parity.comparator.reference.gaps import FloatArray
@@ -157,11 +158,25 @@ def remarks(options: CompareOptions, floor: Floor | None) -> Remarks:
     )
 
 
-def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, scores: Iterable[TopLogprobs]) -> Doubt:
+def doubt_of(
+    options: CompareOptions,
+    floor: Floor | None,
+    tolerance: float,
+    scores: Iterable[TopLogprobs],
+    *,
+    other_precision: bool = False,
+) -> Doubt:
     """What is left in doubt: a lone token up to DOUBT times the tolerance, but no more than the baseline's own tokens
-    show where they are scored. None of it where the tolerance was calibrated."""
+    show where they are scored; up to FAR_DOUBT times it where the arms are known to compute in other precision, of
+    which the baseline's tokens show nothing. None of it where the tolerance was calibrated."""
     if options.tolerance == "auto":
         return Doubt(tolerance)
+    found = _of_one_precision(floor, tolerance, scores)
+    least = FAR_DOUBT * tolerance if other_precision else 0.0
+    return replace(found, limit=max(found.limit, least), believed=max(found.believed, least))
+
+
+def _of_one_precision(floor: Floor | None, tolerance: float, scores: Iterable[TopLogprobs]) -> Doubt:
     step = logit_step(islice(scores, STEP_SAMPLE))
     if floor is None:
         return Doubt(DOUBT * tolerance, free=2 * step, believed=DOUBT * tolerance, far=FAR_DOUBT * tolerance)

@@ -20,6 +20,7 @@ from parity.pipeline.directory import write_json, write_whole
 from parity.pipeline.outcome import Outcome, conclude
 from parity.records import Finding, Key, Kind, Severity, Verdict, evidence_from_json, many_findings
 from parity.records.many_findings import ManyFindings, each, gathered
+from parity.records.words import of_arms
 
 
 def comparison(arm: str, verdict: Verdict = Verdict.PASS) -> Comparison:
@@ -124,3 +125,10 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(ParityError, match="cannot write") as caught:
         Compared(tmp_path / "gone")
     assert "--resume" in str(caught.value.hint)
+
+
+def test_a_sentence_that_begins_with_its_arm_gets_no_second_name() -> None:
+    own = message("x.own", "{arm}: no row moved", arm="x/b")
+    assert str(of_arms(["x/b"], own)) == "x/b: no row moved"
+    assert str(of_arms(["x/c"], own)) == "x/c: x/b: no row moved"
+    assert str(of_arms(["x/b", "x/c"], message("x.any", "none"))) == "x/b, x/c: none"
