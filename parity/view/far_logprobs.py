@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from parity.capture.shards import is_there
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.records import Capture, Key, ScoreKey, Scores
-from parity.store import RunRow
 
 FAR: Final = 0.1
 """Nats, at least."""
@@ -42,14 +39,6 @@ def far_logprobs(candidate: Capture, baseline: Capture, scores: Scores) -> Far:
     with np.errstate(invalid="ignore"):
         found = {key: np.flatnonzero(np.abs(one) > nats).tolist() for key, one in _residuals(candidate, scores)}
     return Far(nats, {key: tuple(places) for key, places in found.items() if places})
-
-
-def score_files(run: RunRow) -> Iterator[Path]:
-    """The score files of a run, as far as they are still there."""
-    files = [Path(path) for path in run.score_files]
-    if run.directory:
-        files.append(Path(run.directory) / "scores.jsonl")
-    return (path for path in files if is_there(path))
 
 
 def _residuals(capture: Capture, scores: Scores) -> Iterator[tuple[Key, npt.NDArray[np.float64]]]:

@@ -24,11 +24,11 @@ from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow,
 from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
 from parity.view.evidence import Evidence, acceptance, acceptance_counted, of_comparisons
-from parity.view.far_logprobs import score_files
 from parity.view.figures import figures_of
 from parity.view.find import find_target
 from parity.view.finding import FindingView, worst
 from parity.view.run import MOST_FINDINGS, TEXT, WORST, Output, Run, RunView, Sibling
+from parity.view.score_files import score_files
 from parity.view.settings import told_apart
 
 if TYPE_CHECKING:

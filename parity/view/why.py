@@ -23,8 +23,9 @@ from parity.messages import message
 from parity.records import Json, Key, Kind, ScoreKey, Severity, TopLogprobs
 from parity.store import FindingRow, Store
 from parity.store.rows import FindingFilter
-from parity.view.far_logprobs import Far, far_logprobs, score_files
+from parity.view.far_logprobs import Far, far_logprobs
 from parity.view.find import find_target
+from parity.view.score_files import score_files
 
 MOST: Final = 100_000
 """Findings of an arm that are looked at."""

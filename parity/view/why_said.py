@@ -15,7 +15,7 @@ SHOWN: Final = 5
 """Hypotheses that are shown."""
 
 LEAST: Final = 1e-300
-"""p-values that are said: what is smaller is no float."""
+"""The least p-value that is said as it is."""
 
 NAMED: Final = 4
 """Others that the data cannot tell from one, which are named."""
@@ -60,8 +60,8 @@ def sentence(one: Why, each: Association) -> Message:
         "faults": found.faults,
         "share": each.row_steps / max(1, found.row_steps),
         "odds": each.odds,
-        "p": max(each.p, LEAST),
-        "adjusted": max(each.adjusted, LEAST),
+        "p": f"< {LEAST:g}" if each.p < LEAST else f"= {each.p:.1g}",
+        "adjusted": f"< {LEAST:g}" if each.adjusted < LEAST else f"{each.adjusted:.1g}",
         "others": _same(each),
     }
     names = [condition(name) for name in each.names]
@@ -69,20 +69,20 @@ def sentence(one: Why, each: Association) -> Message:
         return message(
             "why.both",
             "{with_fault} of {faults}: {first}, and {second}; so are {share:.1%} of all row-steps (odds ratio "
-            "{odds:,.1f}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            "{odds:,.1f}, p {p}, corrected {adjusted}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     if each.form is Form.EITHER:
         return message(
             "why.either",
             "two causes: {with_fault} of {faults}: {first}, or {second}; so are {share:.1%} of all row-steps (odds "
-            "ratio {odds:,.1f}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            "ratio {odds:,.1f}, p {p}, corrected {adjusted}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     return message(
         "why.condition",
         "{with_fault} of {faults}: {condition}; so are {share:.1%} of all row-steps (odds ratio {odds:,.1f}, "
-        "p = {p:.1g}, corrected {adjusted:.1g}){others}",
+        "p {p}, corrected {adjusted}){others}",
         condition=names[0],
         **numbers,
     )

@@ -74,6 +74,12 @@ def test_beside_what_is_sure_chance_is_not_named() -> None:
         assert sum("row-steps (odds" in str(line) for line in said(why)) == shown
 
 
+def test_a_chance_too_small_to_write_is_said_to_be_smaller() -> None:
+    for p, words in ((1e-9, "p = 1e-09, corrected 1e-07"), (0.0, "p < 1e-300, corrected < 1e-300")):
+        found = Association(("moved",), 8, 20, p, 100 * p, 0.4, 400.0)
+        assert words in str(said(Why("cpu/mtp", Associated(8, 400, 50, (found,)), 0))[1])
+
+
 def test_a_report_says_where_in_the_engine_and_what_to_try(tmp_path: Path) -> None:
     """On every surface the same: the sentence of `parity why`, the violation's numbers, the next experiment."""
     steps, _ = broken_where_rows_move(WORLD.recorded())
