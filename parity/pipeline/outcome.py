@@ -97,19 +97,18 @@ def conclude(
 
 
 def _of_arms(reasons: Mapping[str, Sequence[Message]], several: bool, as_deployed: Container[str]) -> Iterator[Message]:
-    """Each with its arm's name where there are several; what is said of the pinned settings once, where it is the same
-    of all arms of which it is said."""
-    pinned: dict[str, list[str]] = {}
-    last: dict[str, Message] = {}
+    """Each once, with the names of the arms that it is said of where there are several; last what is said of pinned
+    settings, which needs no names where it is the same of all."""
+    found: dict[str, tuple[Message, list[str]]] = {}
     for name, said in reasons.items():
         for reason in said:
-            if reason.id != PINNED:
-                yield of_arms([name], reason) if several else reason
-            elif name.partition("/")[0] not in as_deployed:
-                last[str(reason)] = reason
-                pinned.setdefault(str(reason), []).append(name)
-    for text, reason in last.items():
-        yield reason if len(last) == 1 else of_arms(pinned[text], reason)
+            if reason.id != PINNED or name.partition("/")[0] not in as_deployed:
+                found.setdefault(str(reason), (reason, []))[1].append(name)
+    pinned = [one for one in found.values() if one[0].id == PINNED]
+    for reason, names in (one for one in found.values() if one[0].id != PINNED):
+        yield of_arms(names, reason) if several else reason
+    for reason, names in pinned:
+        yield reason if len(pinned) == 1 else of_arms(names, reason)
 
 
 def _failed(arm: str, why: Message) -> Message:

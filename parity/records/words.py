@@ -23,6 +23,7 @@ def rounds(count: int) -> Message:
 
 def of_arms(arms: list[str], reason: Message) -> Message:
     """The sentence with the arms that it is about before it, unless it begins with that itself."""
-    if str(reason).startswith(f"{', '.join(arms)}: "):
+    names = ", ".join(arms)
+    if str(reason).startswith(f"{names}: "):
         return reason
-    return message("pipeline.of_arm", "{arm}: {reason}", arm=arms, reason=reason)  # as stored runs have it
+    return message("pipeline.of_arm", "{arm}: {reason}", arm=names, reason=reason)  # as stored runs have it

@@ -247,6 +247,16 @@ def test_it_is_said_once_for_a_run_of_many_arms(tmp_path: Path) -> None:
     assert "the ladder" in [str(reason) for reason in run.reasons]
 
 
+def test_what_is_said_of_several_arms_is_said_once_with_their_names(tmp_path: Path) -> None:
+    base = capture("cpu/base", completion(TEXT), engine=PINNED_ENGINE)
+    comparisons = Compared(tmp_path)
+    for name in ("cpu/a", "cpu/b"):
+        comparisons.add(name, compare(base, capture(name, completion(TEXT), engine=PINNED_ENGINE)))
+    said = [str(one) for one in conclude("run", tmp_path, "cpu/base", comparisons, [], {}).reasons]
+    assert len(said) == len(set(said))
+    assert said[0].startswith("cpu/a, cpu/b: 1 completion")
+
+
 def test_arms_that_leave_out_different_things_are_named(tmp_path: Path) -> None:
     base = capture("cpu/base", completion(TEXT), engine=PINNED_ENGINE)
     asynchronous = {
