@@ -129,7 +129,7 @@ class Ragged(NamedTuple):
     @property
     def starts(self) -> Any:
         """Where each list begins in `values`, and after the last one its length; shape (rows + 1,)."""
-        return np.concatenate(([0], np.cumsum(self.counts)))
+        return sums_before(self.counts)
 
     def row(self, index: int) -> list[int]:
         starts = self.starts
@@ -137,9 +137,18 @@ class Ragged(NamedTuple):
 
     def take(self, rows: Any) -> Ragged:
         """The lists of these rows (indices, or a mask), in their order."""
+        if isinstance(rows, np.ndarray) and rows.dtype.kind == "b":
+            return Ragged(self.counts[rows], self.values[np.repeat(rows, self.counts)])
         rows = np.arange(len(self.counts))[rows]
         counts = self.counts[rows]
         return Ragged(counts, self.values[spans(self.starts[:-1][rows], counts)])
+
+
+def sums_before(counts: Any) -> Any:
+    """What all counts before each add up to, and after the last one the sum; shape (counts + 1,)."""
+    found = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
 
 
 def spans(starts: Any, counts: Any) -> Any:
@@ -156,12 +165,17 @@ def joined_lists(parts: Any) -> Ragged:
 
 def same_lists(a: Ragged, b: Ragged) -> Any:
     """Where the lists of two columns are equal; a mask of shape (rows,)."""
+    if a is b:
+        return np.ones(len(a.counts), dtype=bool)
     same = a.counts == b.counts
-    if same.all() and np.array_equal(a.values, b.values):
-        return same
-    rows = np.repeat(np.arange(len(same)), np.where(same, a.counts, 0))
-    differs = a.take(same).values != b.take(same).values
-    same[rows[differs]] = False
+    if same.all():
+        counts, differs = a.counts, a.values != b.values
+        if not differs.any():
+            return same
+    else:
+        counts = np.where(same, a.counts, 0)
+        differs = a.take(same).values != b.take(same).values
+    same[np.repeat(np.arange(len(same)), counts)[differs]] = False
     return same
 
 
@@ -177,6 +191,11 @@ def split_name(name: str) -> tuple[StepColumn, int | None]:
 INTEGERS = tuple((kind, 1 << (8 * int(kind[2:]) - 1)) for kind in ("<i1", "<i2", "<i4"))
 """With the first positive number that each does not hold."""
 
+WIDEST = "<i8"
+
+KINDS = tuple(np.dtype(kind).str for kind in (*(kind for kind, _ in INTEGERS), WIDEST))
+"""As a block names them."""
+
 
 def smallest(values: Any) -> Any:
     """In the smallest little-endian integers that hold them."""
@@ -184,7 +203,34 @@ def smallest(values: Any) -> Any:
     for kind, beyond in INTEGERS:
         if -beyond <= low and high < beyond:
             return values.astype(kind)
-    return values.astype("<i8")
+    return values.astype(WIDEST)
+
+
+def in_smallest(arrays: list[Any]) -> tuple[list[str], bytes]:
+    """Arrays one after the other, each in what `smallest` takes for it, and which integers these are.
+
+    All at once: a block has some sixty, and for each by itself numpy's calls take longer than the numbers.
+    """
+    counts = np.array([len(one) for one in arrays])
+    whole = np.concatenate(arrays, dtype=np.int64, casting="unsafe")
+    ends = np.cumsum(counts)
+    filled = np.flatnonzero(counts)
+    which = np.zeros(len(arrays), dtype=np.int64)
+    if len(filled):
+        begins = (ends - counts)[filled]
+        low, high = np.minimum.reduceat(whole, begins), np.maximum.reduceat(whole, begins)
+        which[filled] = sum((low < -beyond) | (high >= beyond) for _, beyond in INTEGERS)
+    ends_at, pieces, begin = ends.tolist(), [], 0
+    for first, end in alike(which.tolist()):
+        pieces.append(whole[begin : ends_at[end - 1]].astype(KINDS[which[first]]).tobytes())
+        begin = ends_at[end - 1]
+    return [KINDS[one] for one in which.tolist()], b"".join(pieces)
+
+
+def alike(values: list[int]) -> list[tuple[int, int]]:
+    """Where each stretch of equal values begins, and where it ends."""
+    begins = [at for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
+    return list(zip(begins, [*begins[1:], len(values)]))  # noqa: B905
 
 
 def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,13 +238,12 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
 
     `columns` maps names of STEP_TABLE (NAME/GROUP for cache groups) to integer arrays or Ragged.
     """
-    layout: list[list[Any]] = []
-    pieces: list[bytes] = []
+    names: list[str] = []
+    arrays: list[Any] = []
 
     def put(name: str, values: Any) -> None:
-        small = smallest(values)
-        layout.append([name, small.dtype.str, len(small)])
-        pieces.append(small.tobytes())
+        names.append(name)
+        arrays.append(values)
 
     for name, value in columns.items():
         column, _ = split_name(name)
@@ -215,9 +260,13 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
         numbers = np.asarray(value, dtype=np.int64)
         if other is not None:
             numbers = numbers - np.asarray(other, dtype=np.int64)
-        put(name, np.diff(numbers, prepend=0) if column.counts_up else numbers)
-    data = base64.b64encode(zlib.compress(b"".join(pieces), 1)).decode("ascii")
-    return {"columns": layout, "data": data}
+        if column.counts_up:
+            numbers = numbers.copy()
+            numbers[1:] -= numbers[:-1].copy()
+        put(name, numbers)
+    kinds, data = in_smallest(arrays)
+    layout = [[name, kind, len(values)] for name, kind, values in zip(names, kinds, arrays)]  # noqa: B905
+    return {"columns": layout, "data": base64.b64encode(zlib.compress(data, 1)).decode("ascii")}
 
 
 def unpack_block(layout: Any, data: str) -> dict[str, Any]:

@@ -7,15 +7,20 @@ Done for a whole block of the steps file at once: between two blocks no place of
 from __future__ import annotations
 
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
+from parity.capture.step_table import NOTHING, Ragged, alike, spans
 
 from .step_sight import Sight, ragged
 
 PARTED = ("table_off", "table_found", "table_own")
+
+
+PLACE, WHOLE = map(itemgetter, (0, 2))
+"""Of what came (`Requests.came`)."""
 
 
 class Grants(NamedTuple):
@@ -38,8 +43,8 @@ class Grants(NamedTuple):
 def grants_of(sights: list[Sight], places: Any) -> Grants:
     """`places`: of the rows of all these steps, shape (rows,)."""
     came = list(chain.from_iterable(one.came for one in sights))
-    to = np.array([place for place, _, _ in came], dtype=np.int64)
-    order = np.lexsort((np.arange(len(to)), to))
+    to = np.array(list(map(PLACE, came)), dtype=np.int64)
+    order = np.argsort(to, kind="stable")
     steps = np.arange(len(sights))
     key = to * len(sights) + np.repeat(steps, [len(one.came) for one in sights])
     of_rows = places * len(sights) + np.repeat(steps, [len(one.names) for one in sights])
@@ -49,8 +54,8 @@ def grants_of(sights: list[Sight], places: Any) -> Grants:
     row = at[np.minimum(found, len(at) - 1)]
     return Grants(
         to=to[order],
-        blocks=[came[index][1] for index in order],
-        fresh=np.array([whole for _, _, whole in came], dtype=bool)[order],
+        blocks=[came[index][1] for index in order.tolist()],
+        fresh=np.array(list(map(WHOLE, came)), dtype=bool)[order],
         row=np.where(of_rows[row] == key, row, NOTHING),
         before=np.searchsorted(key, of_rows, side="right"),
         first=np.searchsorted(to[order], places),
@@ -104,27 +109,25 @@ class Owners:
     def _parted(self, group: int, places: Any, counts: Any, tables: list[Any]) -> dict[str, Any]:
         """Where each of the engine's block tables (rows, blocks) first parts from what the row's place owns."""
         found = {name: np.full(len(places), NOTHING) for name in PARTED}
+        most = min(self.own[group].shape[1], int(counts.max(initial=0)))
         ends = np.cumsum([len(table) for table in tables]).tolist()
-        for first, end in alike([table.shape[1] for table in tables]):
+        for first, end in alike([min(table.shape[1], most) for table in tables]):
             rows = slice(ends[first] - len(tables[first]), ends[end - 1])
-            together = tables[first:end]
+            wide = min(tables[first].shape[1], most)
+            if not wide:
+                continue
+            together = [table[:, :wide] for table in tables[first:end]]
             table = together[0] if len(together) == 1 else np.concatenate(together)
-            wide = min(table.shape[1], self.own[group].shape[1])
             own = self.own[group][:, :wide].take(places[rows], axis=0)
-            differs = own != table[:, :wide]
-            differs &= np.arange(wide) < counts[rows, None]
-            if differs.any():
-                off = np.flatnonzero(differs.any(axis=1))
-                at = differs[off].argmax(axis=1)
+            differs = own != table
+            at = differs.argmax(axis=1)  # what lies after the row's blocks is left over from others
+            off = np.flatnonzero(at < counts[rows])
+            off = off[differs[off, at[off]]]
+            if len(off):
+                at = at[off]
                 for name, values in zip(PARTED, (at, table[off, at], own[off, at])):  # noqa: B905
                     found[name][rows][off] = values
         return found
-
-
-def alike(values: list[int]) -> list[tuple[int, int]]:
-    """Where each stretch of equal values begins, and where it ends."""
-    begins = [at for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
-    return list(zip(begins, [*begins[1:], len(values)]))  # noqa: B905
 
 
 def _of_rows(row: Any, lists: Ragged, rows: int) -> Ragged:
