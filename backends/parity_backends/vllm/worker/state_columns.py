@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE, Ragged
+from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE, Ragged, sums_before
 
 STATE_DIGESTS = ("found", "left")
 """Of recurrent states, as a step begins and as it ends."""
@@ -58,7 +58,7 @@ class StateColumns:
             if mask is not None:
                 self.mask[begin:end] = mask[: end - begin]
         spec, other = np.flatnonzero(self.mask), np.flatnonzero(~self.mask)
-        sums = np.concatenate(([0], np.cumsum(self.mask)))
+        sums = sums_before(self.mask)
         of_spec = sums[ends] - sums[begins]
         of_other = rows - of_spec
         self.path[spec] = SPECULATIVE
@@ -72,9 +72,31 @@ class StateColumns:
         for name, values in self.digests.items():
             put(values, spec, of_spec, [seen[name][0] for seen in steps])
             put(values[:, 0], other, of_other, [seen[name][1] for seen in steps])
-        for at in np.flatnonzero((of_spec > 0) & (of_other > 0)).tolist():
+        mixed = np.flatnonzero((of_spec > 0) & (of_other > 0)).tolist()
+        if not mixed or self._splits_in_order(steps, begins, ends, mixed):
+            return
+        for at in mixed:
             part = slice(int(begins[at]), int(ends[at]))
             self.split_off[part] = split_off(self.scheduled[part], self.mask[part], steps[at])
+
+    def _splits_in_order(self, steps: list[dict[str, Any]], begins: Any, ends: Any, mixed: list[int]) -> bool:
+        """Whether these steps with both kinds of rows have every token in its place: so it is in nearly all blocks."""
+        sums = sums_before(self.scheduled)
+        first, end = sums[begins], sums[ends]
+        asked = np.zeros(len(steps), dtype=bool)
+        asked[mixed] = True
+        asked = np.repeat(asked, end - first)
+        place = np.arange(len(asked)) - np.repeat(first, end - first)
+        mask = np.repeat(self.mask, self.scheduled)
+        before = sums_before(np.where(self.mask, self.scheduled, 0))
+        of_spec = before[ends] - before[begins]
+        for name, of, counts in (("spec_tokens", mask, of_spec), ("other_tokens", ~mask, end - first - of_spec)):
+            given = [steps[at][name] for at in mixed]
+            if any(one is None for one in given) or list(map(len, given)) != counts[mixed].tolist():
+                return False
+            if not np.array_equal(np.concatenate(given), place[of & asked]):
+                return False
+        return True
 
 
 def put(column: Any, rows: Any, counts: Any, values: list[Any]) -> None:
@@ -82,16 +104,12 @@ def put(column: Any, rows: Any, counts: Any, values: list[Any]) -> None:
 
     Of several numbers a row `column` has as many or more.
     """
-    parts: list[Any] = []
-    known = np.array([one is not None for one in values], dtype=bool)
-    if not known.any():
-        return
-    for one, count in zip(values, counts.tolist()):  # noqa: B905 - strict is Python 3.10
-        if one is not None and count:
-            parts.append(one[:count])
+    parts = [one[:count] for one, count in zip(values, counts.tolist()) if one is not None and count]  # noqa: B905
     if not parts:
         return
-    rows = rows if known.all() else rows[np.repeat(known, counts)]
+    known = [one is not None for one in values]
+    if not all(known):
+        rows = rows[np.repeat(known, counts)]
     if column.ndim == 1 or len({one.shape[1] for one in parts}) == 1:
         found = np.concatenate(parts)
         where = (rows,) if column.ndim == 1 else (rows, slice(found.shape[1]))

@@ -13,7 +13,7 @@ from parity.capture.step_table import BLOCK_ROW_STEPS, BLOCK_TOKENS, pack_block
 
 from .step_owners import Owners
 from .step_requests import Requests
-from .step_sight import Columns, Sight
+from .step_sight import Columns, Sight, lists_read
 
 MOST_PACKING = 4
 """Blocks that wait for the thread; with more the engine waits, so that they never fill the memory."""
@@ -69,17 +69,18 @@ def packed(
     """A block of these steps, or of those before one that is no use, and why it is none."""
     error = before = None
     requests.release()
+    read = lists_read(sights)
     for done, sight in enumerate(sights):
         try:
             requests.step(sight)
-            sight.settle(before)
+            sight.settle(before, read)
             before = sight
         except Exception as failed:
-            sights, error = sights[:done], failed
+            sights, error, read = sights[:done], failed, {}
             break
     if not sights:
         return None, error
     fresh, requests.fresh = requests.fresh, []
     counts = {"steps": len(sights), "rows": sum(len(one.names) for one in sights)}
-    columns = {**Columns(sights).all(), **owners.columns(sights)}
+    columns = {**Columns(sights, read).all(), **owners.columns(sights)}
     return {"record": "steps", **counts, "requests": fresh, **pack_block(columns)}, error

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import marshal
 import zlib
+from collections.abc import Container
 from itertools import chain, repeat
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 import numpy as np
 
-from parity.capture.step_table import NO_NUMBERS, NOTHING, Ragged, spans
+from parity.capture.step_table import NO_NUMBERS, NOTHING, Ragged, spans, sums_before
 
 from .host_copies import LengthParts
 from .state_columns import StateColumns
@@ -57,8 +58,8 @@ class Sight:
         """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
         self.numbers: dict[str, Any] = {}
         """Columns that were read as they are: an array or a list with a number for each row."""
-        self.lists: dict[str, Union[Ragged, Flat, bytes]] = {}
-        """The same of lists."""
+        self.lists: dict[str, Any] = {}
+        """The same of lists: Ragged, Flat, bytes (`held`), or a matrix of a list for each row."""
         self.empty: list[str] = []
         """Of them, those of which no row has any entry."""
         self.held: dict[str, Union[Flat, bytes]] = {}
@@ -80,18 +81,19 @@ class Sight:
         if self.ready is not None:
             self.ready.synchronize()
 
-    def settle(self, before: Optional[Sight] = None) -> None:
+    def settle(self, before: Optional[Sight] = None, read: Container[str] = ()) -> None:
         """Lists of what was copied whole, and which row each entry of what was copied by name belongs to. Of a batch
-        that is as in the step `before` these are that step's. Raises TypeError."""
+        that is as in the step `before` these are that step's. `read`: whose lists need no look (`lists_read`). Raises
+        TypeError."""
         if self.resolve is not None:
             self.resolve(self)
         names = self.names
         if before is not None and names != before.names:
             before = None
         for name, lists in self.held.items():
-            self.lists[name] = let_go(lists) if isinstance(lists, bytes) else lists
+            self.lists[name] = let_go(lists) if isinstance(lists, bytes) and name not in read else lists
         if self.proposed is not None:
-            self.lists["proposed"] = ragged_rows(self.proposed)
+            self.lists["proposed"] = self.proposed if "proposed" in read else ragged_rows(self.proposed)
         if self.drafted is not None and self.drafted != names:
             self.order["drafts"] = looked_up(dict(zip(self.drafted, range(len(self.drafted)))), names)  # noqa: B905
         for name in self.empty:
@@ -122,8 +124,12 @@ class Sight:
             if "handed" in before.order:
                 self.order["handed"] = before.order["handed"]
             return
-        rows = looked_up(handed, self.names)
-        self.numbers["output_row"] = np.array(rows, dtype=np.int64)
+        if self.index is not None and unchanged(handed, self.index):
+            found = self.numbers["index_row"]
+        else:
+            found = np.array(looked_up(handed, self.names), dtype=np.int64)
+        self.numbers["output_row"] = found
+        rows = found.tolist()
         if rows != list(range(count)):
             self.order["handed"] = rows
 
@@ -131,14 +137,20 @@ class Sight:
 class Columns:
     """The columns of several steps. A column that any of them lacks is left out."""
 
-    def __init__(self, sights: list[Sight]) -> None:
-        self.sights = sights
+    def __init__(self, sights: list[Sight], read: Optional[dict[str, Ragged]] = None) -> None:
+        """`read`: `lists_read` of these steps."""
+        self.sights, self.read = sights, read or {}
         self.rows = np.array([len(one.names) for one in sights])
         self.found: dict[str, Any] = {}
         self.scheduled = self.numbers("scheduled")
         self.computed = self.numbers("computed")
-        self.starts = np.concatenate(([0], np.cumsum(self.scheduled)))
+        self.starts = sums_before(self.scheduled)
         self.row_of_token = np.repeat(np.arange(len(self.scheduled)), self.scheduled)
+        self.tokens = np.arange(len(self.row_of_token))
+        self.first_tokens = self.starts[:-1][self.scheduled > 0]
+        """Of each row that computes any."""
+        self.due: Any = None
+        """Position of each token if those of its row follow on from the first."""
 
     def all(self) -> dict[str, Any]:
         """Names of the steps table to arrays."""
@@ -146,7 +158,7 @@ class Columns:
         found["step"] = np.array([one.step for one in self.sights])
         found["time_us"] = np.array([one.time_us for one in self.sights])
         found["rows"] = self.rows
-        sums = np.concatenate(([0], np.cumsum(self.rows)))
+        sums = sums_before(self.rows)
         found["tokens"] = self.starts[sums[1:]] - self.starts[sums[:-1]]
         for name in self.shared("step_numbers"):
             found[name] = np.array([one.step_numbers[name] for one in self.sights])
@@ -166,23 +178,20 @@ class Columns:
         return in_all([getattr(one, what) for one in self.sights])
 
     def numbers(self, name: str) -> Any:
-        parts = [one.numbers[name] for one in self.sights]
-        if all(type(one) is list for one in parts):
-            return np.array(list(chain.from_iterable(parts)), dtype=np.int64)
-        return np.concatenate(parts).astype(np.int64, copy=False)
+        return joined_numbers([one.numbers[name] for one in self.sights])
 
     def lists(self, name: str) -> Ragged:
         """Those of each row, in the rows' order."""
-        joined = as_ragged([one.lists[name] for one in self.sights])
+        joined = self.read.get(name) or as_ragged([one.lists[name] for one in self.sights])
         if not any(name in one.order for one in self.sights):
             return joined
-        places, begin, nothing = [], 0, len(joined.counts)
-        for one in self.sights:
-            count = list_count(one.lists[name])
-            at = np.asarray(one.order.get(name, range(count)), dtype=np.int64)
-            places.append(np.where((at >= 0) & (at < count), at + begin, nothing))
-            begin += count
-        order = np.concatenate(places)
+        counts, nothing = [list_count(one.lists[name]) for one in self.sights], len(joined.counts)
+        parts = [one.order.get(name, range(count)) for one, count in zip(self.sights, counts)]  # noqa: B905
+        at = numbers_of(parts)
+        lengths = list(map(len, parts))
+        of_step = np.repeat(counts, lengths)
+        begins = np.repeat(np.cumsum(counts) - counts, lengths)
+        order = np.where((at >= 0) & (at < of_step), at + begins, nothing)
         if np.array_equal(order, np.arange(nothing)):
             return joined
         return Ragged(np.append(joined.counts, 0), joined.values).take(order)
@@ -205,14 +214,14 @@ class Columns:
         positions = self.joined("positions")
         if positions is not None and len(positions) == len(rows):
             first = positions[np.minimum(starts[:-1], len(positions) - 1)]
-            off = positions != (first - starts[:-1])[rows] + np.arange(len(positions))
-            found["position"], found["positions_off"] = first, self.counted(rows, off)
+            self.due = (first - starts[:-1])[rows] + self.tokens
+            found["position"], found["positions_off"] = first, self.counted(rows, positions != self.due)
         ids = self.joined("input_ids")
         if ids is None or len(ids) != len(rows):
             return
         prompts = np.concatenate([one.prompt_lengths for one in self.sights])
-        tail = np.clip(self.computed + self.scheduled - prompts, 0, self.scheduled)
-        found["inputs"] = Ragged(tail, ids[np.arange(len(ids)) >= (starts[1:] - tail)[rows]])
+        tail = np.minimum(np.maximum(self.computed + self.scheduled - prompts, 0), self.scheduled)
+        found["inputs"] = Ragged(tail, ids[self.tokens >= (starts[1:] - tail)[rows]])
         crc = np.zeros(len(tail), dtype=np.int64)
         for row in np.flatnonzero(self.scheduled > tail).tolist():
             part = ids[starts[row] : starts[row + 1] - tail[row]]
@@ -224,33 +233,27 @@ class Columns:
         """Of each row, from where the rows of each step start, and the last one ends."""
         all_starts = np.concatenate(starts)
         inside = np.ones(len(all_starts), dtype=bool)
-        inside[np.cumsum([len(one) for one in starts]) - 1] = False
-        return np.diff(all_starts)[inside[:-1]]
+        inside[np.cumsum(list(map(len, starts))) - 1] = False
+        return (all_starts[1:] - all_starts[:-1])[inside[:-1]]
 
     # ------------------------------------------------------------------ the sampler
 
     def _sampler(self) -> None:
         if any("matrix" not in one.arrays for one in self.sights):
             return
-        widest = max(one.arrays["matrix"].shape[1] for one in self.sights)
-        matrix = np.full((len(self.scheduled), widest), -1, dtype=np.int64)
-        begin = 0
-        for one in self.sights:
-            part = one.arrays["matrix"]
-            matrix[begin : begin + len(part), : part.shape[1]] = part
-            begin += len(part)
+        matrix = of_one_width([one.arrays["matrix"] for one in self.sights], len(self.scheduled))
         drafting = [one for one in self.sights if one.arrays.get("draft_counts") is not None]
         with_drafts = np.repeat([one.arrays.get("draft_counts") is not None for one in self.sights], self.rows)
         counts = np.zeros(len(self.scheduled), dtype=np.int64)
         ids = np.array([], dtype=np.int64)
         if drafting:
-            counts[with_drafts] = np.concatenate([one.arrays["draft_counts"] for one in drafting])
+            counts[with_drafts] = joined_numbers([one.arrays["draft_counts"] for one in drafting])
             ids = np.concatenate([one.arrays["draft_ids"] for one in drafting]).astype(np.int64)
         the_schedulers_too = any(one.drafts_are_the_samplers for one in self.sights)
         self.found["drafts" if the_schedulers_too else "sampler_drafts"] = Ragged(counts, ids)
         self._places(drafting, with_drafts, counts)
-        made = (matrix != -1).sum(axis=1)
-        sampled = Ragged(made, matrix[np.arange(widest) < made[:, None]])
+        made = sums_of_rows(matrix != -1)
+        sampled = Ragged(made, matrix[np.arange(matrix.shape[1]) < made[:, None]])
         self.found["sampled"] = sampled
         best = self.joined("best")
         if best is not None and len(best) == int((counts + 1).sum()) and len(ids) == int(counts.sum()):
@@ -264,9 +267,14 @@ class Columns:
         width = (counts + 1)[with_drafts]
         if known and all(part is not None for part in known) and sum(map(len, known)) == int(width.sum()):
             indices = np.concatenate(known)
-            first[with_drafts] = indices[np.cumsum(width) - width]
-            wrong = indices != spans(first[with_drafts], width)
-            off[with_drafts] = np.bincount(np.repeat(np.arange(len(width)), width)[wrong], minlength=len(width))
+            begin = np.cumsum(width) - width
+            first[with_drafts] = indices[begin]
+            follows = np.ones(len(indices), dtype=bool)
+            follows[1:] = indices[1:] - indices[:-1] == 1
+            follows[begin] = True
+            if not follows.all():
+                wrong = indices != spans(first[with_drafts], width)
+                off[with_drafts] = np.bincount(np.repeat(np.arange(len(width)), width)[wrong], minlength=len(width))
         self.found["logits_first"], self.found["logits_off"] = first, off
 
     def _chosen(self, best: Any, drafts: Ragged, sampled: Ragged) -> Ragged:
@@ -275,14 +283,18 @@ class Columns:
         Of equal logits the first, as torch.argmax has it and with it vLLM's samplers.
         """
         width = drafts.counts + 1
-        begin = np.cumsum(width) - width
         columns = np.arange(int(width.max(initial=1)))
-        chosen = best[np.minimum(begin[:, None] + columns, len(best) - 1)]
-        padded = np.full(chosen.shape, -2, dtype=np.int64)
-        padded[columns < drafts.counts[:, None]] = drafts.values
-        length = np.minimum(1 + np.cumprod(chosen == padded, axis=1).sum(axis=1), width)
-        plain = np.concatenate([one.plain for one in self.sights])
-        length = np.where(plain, length, 0)
+        within = columns < width[:, None]
+        chosen = np.full(within.shape, NOTHING, dtype=np.int64)
+        chosen[within] = best
+        drafted = np.full(within.shape, NOTHING - 1, dtype=np.int64)[:, 1:]
+        drafted[within[:, 1:]] = drafts.values
+        length = np.ones(len(width), dtype=np.int64)
+        equal = np.ones(len(width), dtype=bool)
+        for column in (chosen[:, :-1] == drafted).T:
+            equal &= column
+            length += equal
+        length[~np.concatenate([one.plain for one in self.sights])] = 0
         return Ragged(length, chosen[columns < length[:, None]])
 
     # ------------------------------------------------------------------ cache groups
@@ -305,14 +317,14 @@ class Columns:
 
     def _slots(self, group: int, slots: Any, size: int) -> None:
         """Slots that keys and values go into, shape (tokens,); `size` slots are a block."""
-        first, rows = self.found.get("position"), self.row_of_token
-        if first is None or len(slots) != len(rows) or not size:
+        due, rows = self.due, self.row_of_token
+        if due is None or len(slots) != len(rows) or not size:
             return
-        offset = (first - self.starts[:-1])[rows] + np.arange(len(slots))
-        self.found["slots_off/%d" % group] = self.counted(rows, slots % size != offset % size)
         blocks = slots // size
+        self.found["slots_off/%d" % group] = self.counted(rows, (slots - due) % size != 0)
         new = np.ones(len(blocks), dtype=bool)
-        new[1:] = (np.diff(blocks) != 0) | (np.diff(rows) != 0)
+        new[1:] = blocks[1:] != blocks[:-1]
+        new[self.first_tokens] = True
         self.found["written/%d" % group] = Ragged(self.counted(rows, new), blocks[new])
 
     def _state(self, group: int, steps: list[dict[str, Any]]) -> None:
@@ -323,12 +335,8 @@ class Columns:
 
 def in_all(known: list[dict[str, Any]]) -> list[str]:
     """Keys that all of these have, in the order of the first."""
-    names = known[0].keys()
-    found = set(names)
-    for one in known:
-        if not found <= one.keys():
-            found &= one.keys()
-    return [name for name in names if name in found]
+    found = set(known[0]).intersection(*known)
+    return [name for name in known[0] if name in found]
 
 
 def unchanged(one: Any, other: Any) -> bool:
@@ -346,7 +354,10 @@ def held(lists: list[Any]) -> Union[Flat, bytes]:
 
 
 LIST = ord("[")
-"""How `marshal` begins a list; a number of 32 bits with "i". Its length or value follows, little-endian."""
+"""How `marshal` begins a list; its length follows, little-endian."""
+
+NUMBER = ord("i")
+"""The same of a number of 32 bits and its value."""
 
 ENTRY = np.dtype([("kind", "u1"), ("value", "<i4")])
 """What it writes of each."""
@@ -357,6 +368,49 @@ def is_of_entries(lists: bytes) -> bool:
     kinds = lists[:: ENTRY.itemsize]
     outer = len(lists) % ENTRY.itemsize == 0 and kinds[:1] == b"["
     return outer and not kinds.translate(None, b"[i") and kinds.count(b"[") == 1 + list_count(lists)
+
+
+def lists_read(sights: list[Sight]) -> dict[str, Ragged]:
+    """By name the lists that all these steps hold as `as_ragged` reads them, so that none needs a look by itself."""
+    found: dict[str, Ragged] = {}
+    read: dict[bytes, Ragged] = {}
+    for name in in_all([one.held for one in sights]):
+        parts = [part for one in sights if isinstance(part := one.held[name], bytes)]
+        if len(parts) < len(sights):
+            continue
+        whole = b"".join(parts)
+        lists = read[whole] if whole in read else entries_read(whole, np.array(list(map(len, parts))))
+        if lists is not None:
+            found[name] = read[whole] = lists  # the caller nearly always gets what the runner handed out
+    matrices = [one.proposed for one in sights if one.proposed is not None and "proposed" not in one.held]
+    if len(matrices) == len(sights) and len({one.shape[1] for one in matrices}) == 1:
+        found["proposed"] = ragged_rows(np.concatenate(matrices))
+    return found
+
+
+def entries_read(whole: bytes, lengths: Any) -> Optional[Ragged]:
+    """What `held` was given in several steps, of so many bytes each; None where some are no lists of small numbers."""
+    begins, rest = np.divmod(sums_before(lengths), ENTRY.itemsize)
+    if rest.any():
+        return None
+    entries, begins = np.frombuffer(whole, dtype=ENTRY), begins[:-1]
+    kinds, values = entries["kind"].copy(), entries["value"].astype(np.int64)
+    of_lists = kinds == LIST
+    if not of_lists[begins].all() or not (of_lists | (kinds == NUMBER)).all():
+        return None
+    places = np.flatnonzero(of_lists)
+    outer = np.searchsorted(places, begins)  # a step's list of lists
+    counts = values[places]
+    listed = counts[outer]
+    counts[outer] = 0
+    inner = np.ones(len(places), dtype=bool)
+    inner[outer] = False
+    ends = places + counts + 1
+    if ends[-1] != len(values) or not np.array_equal(ends[:-1], places[1:]):
+        return None
+    if not np.array_equal(np.add.reduceat(inner, outer, dtype=np.int64), listed):
+        return None
+    return Ragged(counts[inner], values[~of_lists])
 
 
 def let_go(lists: bytes) -> Union[Flat, bytes]:
@@ -372,12 +426,10 @@ def let_go(lists: bytes) -> Union[Flat, bytes]:
 
 def of_entries(parts: list[bytes]) -> Ragged:
     """What `held` was given, one after the other. Raises TypeError for lists of lists."""
-    entries = np.frombuffer(b"".join(part[ENTRY.itemsize :] for part in parts), dtype=ENTRY)
-    of_lists = entries["kind"] == LIST
-    counts = entries["value"][of_lists].astype(np.int64)
-    if not np.array_equal(np.flatnonzero(of_lists), np.arange(len(counts)) + np.cumsum(counts) - counts):
+    found = entries_read(b"".join(parts), np.array(list(map(len, parts))))
+    if found is None:
         raise TypeError("lists of several kinds")
-    return Ragged(counts, entries["value"][~of_lists].astype(np.int64))
+    return found
 
 
 class Flat(NamedTuple):
@@ -391,23 +443,58 @@ def flat(lists: Any) -> Flat:
     return Flat(list(map(len, lists)), list(chain.from_iterable(lists)))
 
 
-def list_count(lists: Union[Ragged, Flat, bytes]) -> int:
-    return int.from_bytes(lists[1:5], "little") if isinstance(lists, bytes) else len(lists.counts)
+def list_count(lists: Any) -> int:
+    if isinstance(lists, bytes):
+        return int.from_bytes(lists[1:5], "little")
+    return len(lists) if isinstance(lists, np.ndarray) else len(lists.counts)
 
 
 def as_ragged(parts: list[Any]) -> Ragged:
-    """Flat, Ragged and what `held` made, one after the other as one Ragged."""
-    if all(type(one) is bytes for one in parts):
+    """Flat, Ragged, matrices and what `held` made, one after the other as one Ragged."""
+    if set(map(type, parts)) == {bytes}:
         return of_entries(parts)
     parts = [of_entries([one]) if isinstance(one, bytes) else one for one in parts]
+    parts = [ragged_rows(one) if isinstance(one, np.ndarray) else one for one in parts]
     counts = np.concatenate([np.asarray(one.counts, dtype=np.int64) for one in parts])
     return Ragged(counts, np.concatenate([np.asarray(one.values, dtype=np.int64) for one in parts]))
 
 
 def ragged(lists: Any) -> Ragged:
     """Ragged of lists of numbers."""
-    counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
-    return Ragged(counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum())))
+    return Ragged(np.array(list(map(len, lists)), dtype=np.int64), numbers_of(lists))
+
+
+def of_one_width(parts: list[Any], rows: int) -> Any:
+    """Matrices of several steps as one of so many rows, with -1 where they have no number."""
+    widths = {part.shape[1] for part in parts}
+    if len(widths) == 1 and sum(map(len, parts)) == rows:
+        return np.concatenate(parts).astype(np.int64, copy=False)
+    whole = np.full((rows, max(widths)), -1, dtype=np.int64)
+    begin = 0
+    for part in parts:
+        whole[begin : begin + len(part), : part.shape[1]] = part
+        begin += len(part)
+    return whole
+
+
+def sums_of_rows(mask: Any) -> Any:
+    """How many of each row are true. By column: rows are short, and numpy takes each by itself."""
+    total = np.zeros(len(mask), dtype=np.int64)
+    for column in mask.T:
+        total += column
+    return total
+
+
+def numbers_of(parts: Any) -> Any:
+    """Numbers that lie in several lists, one after the other."""
+    return np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
+
+
+def joined_numbers(parts: list[Any]) -> Any:
+    """The same of lists or arrays."""
+    if set(map(type, parts)) == {list}:
+        return numbers_of(parts)
+    return np.concatenate(parts).astype(np.int64, copy=False)
 
 
 def looked_up(known: Any, names: Any, otherwise: int = NOTHING) -> list[int]:
