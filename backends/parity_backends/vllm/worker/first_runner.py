@@ -235,8 +235,8 @@ class FirstRunner(Recorder):
         sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
         if "kept" not in self.unseen:
             self._counts_kept(sight, getattr(batch, "num_accepted_tokens_cpu", None))
-        lengths = sight.numbers["buffer_length"] = batch.num_tokens_no_spec[:count].tolist()
-        last = [length - 1 if length > 0 else 0 for length in lengths]
+        lengths = sight.numbers["buffer_length"] = batch.num_tokens_no_spec[:count].copy()
+        last = [length - 1 if length > 0 else 0 for length in lengths.tolist()]
         sight.numbers["buffer_last"] = list(map(batch.token_ids_cpu.item, range(count), last))
 
     def _counts_kept(self, sight: Sight, kept: Any) -> None:

@@ -30,7 +30,11 @@ def is_plain(params: Any) -> bool:
     """Greedy, and nothing shapes the logits."""
     if params is None or getattr(params, "temperature", 1.0) != 0:
         return False
-    return all(getattr(params, name, None) in (usual, None, [], {}) for name, usual in SHAPING)
+    for name, usual in SHAPING:
+        value = getattr(params, name, None)
+        if value is not None and value not in (usual, [], {}):
+            return False
+    return True
 
 
 def stops_of(params: Any) -> list[int]:
@@ -156,8 +160,6 @@ class Requests:
         self.plain = np.zeros(0, dtype=bool)
         self.rows: Optional[BatchRows] = None
         """Of the step before, while its requests keep their places."""
-        self.asked: tuple[dict[str, int], Any] = ({}, np.zeros(0, dtype=np.int64))
-        """What was scheduled in the step before, and the same of its rows."""
         self.arrival: dict[str, int] = {}
         """How those came that were not running."""
         self.came: list[tuple[int, Any, bool]] = []
@@ -173,12 +175,9 @@ class Requests:
         rows = self.rows
         if rows is None or names != rows.names:
             rows = self.rows = self._rows(names)
-            self.asked = ({}, rows.nothing)
-        if not said.scheduled or said.scheduled != self.asked[0]:
-            self.asked = (said.scheduled, np.array(looked_up(said.scheduled, names, 0), dtype=np.int64))
-        scheduled = self.asked[1]
-        if int(scheduled.sum()) != said.total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (int(scheduled.sum()), said.total))
+        scheduled = looked_up(said.scheduled, names, 0)
+        if sum(scheduled) != said.total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), said.total))
         sight.prompt_lengths, sight.plain, sight.places = rows.prompt_tokens, rows.plain, rows.places
         sight.numbers.update(
             request=rows.number,
@@ -201,8 +200,9 @@ class Requests:
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
-        if gone:
-            self.rows = None
+        if not gone:
+            return []
+        self.rows = None
         self.left += gone
         return sorted(int(self.number[place]) for place in gone)
 
