@@ -16,8 +16,10 @@ from parity.capture.step_table import (
     COLUMN_BY_NAME,
     MAX_BLOCK_VALUES,
     Ragged,
+    in_smallest,
     pack_block,
     same_lists,
+    smallest,
     unpack_block,
 )
 from parity.capture.steps import RowSteps, read_steps, steps_path
@@ -46,6 +48,18 @@ def test_read_is_what_was_written(tmp_path: Path) -> None:
 
 
 LISTS = st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3), max_size=8)
+
+
+EDGES = st.sampled_from([sign * (1 << bits) + off for bits in (7, 15, 31, 53) for sign in (-1, 1) for off in (-1, 0)])
+
+
+@settings(deadline=None, max_examples=100)
+@given(parts=st.lists(st.lists(st.integers(-2, 2) | EDGES, max_size=4), min_size=1, max_size=6))
+def test_arrays_together_take_the_integers_that_each_takes(parts: list[list[int]]) -> None:
+    arrays = [np.array(part, dtype=np.int64) for part in parts]
+    kinds, data = in_smallest(arrays)
+    assert kinds == [smallest(one).dtype.str for one in arrays]
+    assert data == b"".join(smallest(one).tobytes() for one in arrays)
 
 
 @settings(deadline=None, max_examples=50)

@@ -204,6 +204,32 @@ def test_lists_of_many_steps_are_read_at_once(worker: ModuleType) -> None:
     assert worker.as_ragged(small).values.dtype == np.int64
 
 
+def test_lists_of_a_block_are_read_as_those_of_each_step(worker: ModuleType) -> None:
+    """What is no list of small numbers is found in whichever step it is, and what was handed out is read once."""
+    random = np.random.default_rng(0)
+    odd = [[[1], [[2]]], [[1], 2], [[[3]], 4], [[1 << 40]]]
+    whole = 0
+    for _ in range(300):
+        sights = [worker.Sight(number, 0) for number in range(int(random.integers(1, 5)))]
+        for sight in sights:
+            lists = [random.integers(0, 9, random.integers(0, 4)).tolist() for _ in range(random.integers(0, 5))]
+            if random.random() < 0.2:
+                lists = odd[int(random.integers(len(odd)))]
+            sight.held = {"handed": worker.marshal.dumps(lists, 2), "given": worker.marshal.dumps(lists, 2)}
+        read = worker.lists_read(sights)
+        try:
+            kept = [worker.let_go(sight.held["handed"]) for sight in sights]
+            each = worker.joined_lists([worker.as_ragged([one]) for one in kept])
+        except (TypeError, ValueError):
+            kept = []
+        assert ("handed" in read) == (kept != [] and all(isinstance(one, bytes) for one in kept))
+        if read:
+            whole += 1
+            assert read["given"] is read["handed"]
+            assert equal(read["handed"], each)
+    assert 100 < whole < 300
+
+
 @pytest.mark.parametrize("lists", [[[1], [[2]], 3], [[1], (2, 3)], [[1], [[2]]]])
 def test_what_is_no_list_of_numbers_is_not_read_as_one(worker: ModuleType, lists: list[Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
