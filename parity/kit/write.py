@@ -21,7 +21,7 @@ from parity.run import Backend, Kit, Portable
 
 CHECKPOINT: Final = "tiny-qwen3-next-mtp"
 
-MEMORY: Final = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 2**30}
+MEMORY: Final = {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 2**30}
 """Of a device: more than the checkpoint of 5 MB needs. With the size of the cache named vLLM measures nothing, which
 fails beside others on the same device; the share is then only what must be free."""
 

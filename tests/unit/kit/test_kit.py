@@ -497,6 +497,13 @@ def test_a_plan_that_would_run_code_here_is_refused(result: There, change: dict[
     assert "its plan sets" in " ".join(said.split())
 
 
+def test_an_engine_of_a_kit_starts_beside_others_on_its_device() -> None:
+    """On a shared H200 vLLM measured what was free, and found nothing: the size of the cache is named."""
+    for name, named in (("cuda", True), ("ascend", True), ("cpu", False)):
+        plan = kit_plan(KitRequest(name), load_backend(name))
+        assert {"kv_cache_memory_bytes" in arm.engine for arm in plan.arms} == {named}
+
+
 def test_the_plans_of_kits_set_nothing_that_is_run() -> None:
     for name in ("cuda", "ascend", "cpu"):
         assert list(of_plan(kit_plan(KitRequest(name), load_backend(name)))) == []
