@@ -19,7 +19,7 @@ help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
 	@echo "                   (ARGS='--max-tokens 32' adds options of 'parity run')"
 	@echo "make ascend-demo   the same with vllm-ascend on an emulated NPU beside it (docs/emulated.md)"
-	@echo "make test          everything below: linters, types, import contracts, all tests"
+	@echo "make test          everything below: linters, types, import contracts, all tests but the longest (make bench)"
 	@echo "make check         ruff, ruff format --check, mypy, lint-imports, the house's words"
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
 	@echo "make fuzz          the property tests with new random examples (make test repeats the same ones)"

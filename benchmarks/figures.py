@@ -128,4 +128,14 @@ BENCHMARKS = (
         ),
         engine=True,
     ),
+    Benchmark(
+        "long-tests",
+        "long_tests.py",
+        "tests of real engines that take a minute and more",
+        (
+            Figure("passed", rf"^{NUMBER} long tests passed", more=True),
+            Figure("failed", rf"long tests passed, {NUMBER} failed", goal=0),
+        ),
+        engine=True,
+    ),
 )

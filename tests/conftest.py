@@ -46,7 +46,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TwoLane
     return TwoLanes(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "long" not in config.option.markexpr and not any("::" in name for name in config.args):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     if os.name == "posix":
         return
     folders = [Path(__file__).parent / folder for folder in STARTS_WORKERS]

@@ -19,7 +19,7 @@ from parity.capture import read_capture
 from parity.plan import load_suite
 from parity.run import load_backend
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 BACKEND, CONTROL = "ascend-emulated", "row_swap"
 ARM = f"{BACKEND}/mtp"

@@ -41,6 +41,7 @@ def table(home: Path) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.long
 def test_churn_moves_rows_and_an_interruption_changes_nothing(
     interpreter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_kill_9_of_the_far_engine_and_of_parity(
     base_plan: dict[str, Any], cpu: Backend, interpreter: Path, sshd: Sshd, checkpoint: Path, tmp_path: Path

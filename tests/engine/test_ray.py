@@ -15,6 +15,7 @@ from parity.tiny import write_checkpoint
 
 @pytest.mark.engine
 @pytest.mark.timeout(480)
+@pytest.mark.long
 def test_arms_on_a_cluster(interpreter: Path, tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 

@@ -26,6 +26,7 @@ FAULT = "chunk_twice:rate=0.2:independent=1:seed=3"
 decision hangs on how many drafts this machine's rounding accepts."""
 
 
+@pytest.mark.long
 def test_a_flaky_fault_is_reduced_to_one_request_and_needs_speculation(
     cpu: Backend, interpreter: Path, tmp_path: Path
 ) -> None:
