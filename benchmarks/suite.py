@@ -114,7 +114,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         if line is None:
             continue
         earlier, what = before(line, lines), f"**{one.measures}** (`{one.name}`)"
-        seen = f"{line['when'][:10]}, {line['commit']}, load {line['load']:.0f}" if line["load"] is not None else "?"
+        load = "" if line["load"] is None else f", load {line['load']:.0f}"
+        seen = f"{line['when'][:10]}, {line['commit']}{load}"
         rows.append(f"| {what} | | | | {seen} |")
         for figure in one.figures:
             now = line["figures"].get(figure.label)
