@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,13 @@ def tokenizer() -> Tokenizer:
 
 
 def detokenize(ids: Any) -> str:
-    return str(tokenizer().decode([int(one) for one in ids], skip_special_tokens=True))
+    return _decoded(tuple(int(one) for one in ids))
+
+
+@lru_cache(maxsize=20_000)
+def _decoded(ids: tuple[int, ...]) -> str:
+    """The same few completions are read in every test."""
+    return str(tokenizer().decode(ids, skip_special_tokens=True))
 
 
 def each(arm: Capture, change: Callable[[Completion], Completion]) -> Capture:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +147,7 @@ def sign_flip_more(differences: FloatArray, *, draws: int = 40_000, seed: int = 
     return (hits + 1) / (draws + 1)
 
 
+@lru_cache(maxsize=10_000)  # what a run would have shown is asked at the same bounds every time
 def student_tail(t: float, freedom: int) -> float:
     """P(T >= t) for Student's t: the incomplete beta function by its continued fraction (Lentz)."""
     if t < 0:

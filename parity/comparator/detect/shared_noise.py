@@ -10,10 +10,11 @@ has its own, and a server may have one that nobody gave. The draws do: independe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces
@@ -57,7 +58,7 @@ def shares_noise(found: AtPlaces, *, is_baseline: bool) -> bool:
     return bool(low < -FAR and high > FAR)
 
 
-def _spread(found: AtPlaces) -> tuple[np.typing.NDArray[np.bool_], FloatArray, FloatArray]:
+def _spread(found: AtPlaces) -> tuple[npt.NDArray[np.bool_], FloatArray, FloatArray]:
     """(places that count, by number: variance of the sums at these over that of independent draws, its error).
 
     The draws' own squares say what independent ones vary by: scores that are off do so for each draw alone as well.
@@ -169,42 +170,69 @@ def _is_far(more: FloatArray) -> bool:
     return size > 0 and float(more.sum()) > FAR_MORE * size
 
 
-def _places(rows: Sequence[Row]) -> Iterator[tuple[int, list[Row]]]:
-    for place in range(max(len(one.tokens) for one in rows)):
-        yield place, [one for one in rows if len(one.tokens) > place]
+class _Places(Struct, frozen=True):
+    """The rows of all places, shapes (R, T) and more: where a row has ended, `here` is false."""
+
+    tokens: TokenIds
+    ids: TokenIds
+    shares: FloatArray
+    reach: FloatArray
+    here: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(rows: Sequence[Row]) -> _Places:
+        shape = len(rows), max(len(one.tokens) for one in rows)
+        widths = [one.ids.shape[1] for one in rows]
+        tokens, ids = np.full(shape, -1, dtype=np.int64), np.full((*shape, max(widths)), -1, dtype=np.int64)
+        shares, reach = np.zeros((*shape, max(widths))), np.zeros((*shape, 2, 2))
+        here = np.zeros(shape, dtype=bool)
+        for number, (one, width) in enumerate(zip(rows, widths, strict=True)):
+            size = len(one.tokens)
+            here[number, :size], tokens[number, :size], reach[number, :size] = True, one.tokens, one.reach
+            ids[number, :size, :width], shares[number, :size, :width] = one.ids, one.shares
+        # At each place, of all lists as much as the shortest one has.
+        least = np.where(here, np.array(widths)[:, None], max(widths)).min(axis=0)
+        listed = here[:, :, None] & (np.arange(max(widths)) < least[:, None])
+        return _Places(tokens, np.where(listed, ids, -1), np.where(listed, shares, 0.0), reach, here)
 
 
 def _of_shares(rows: Sequence[Row], order: int) -> FloatArray:
-    """By place, nats by which one number for all rows explains their tokens better than one for each."""
-    found = np.zeros(max(len(one.tokens) for one in rows))
-    for place, here in _places(rows):
-        low, high = np.stack([one.reach[place, order] for one in here], axis=1)
-        ends = np.unique(np.concatenate([[0.0, 1.0], low, high]).clip(0.0, 1.0))
-        middle, width = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
-        inside = (low[:, None] <= middle) & (middle < high[:, None])
-        share = np.maximum(high - low, LEAST)[:, None]
-        logs = np.log(np.where(inside, (1 - FREE) / share, 0.0) + FREE).sum(axis=0)
-        most = logs.max()
-        found[place] = most + np.log((np.exp(logs - most) * width).sum())
-    return found
+    """By place, nats by which one number for all rows explains their tokens better than one for each.
+
+    The number lies between two ends of what the rows' tokens reach; from one end to the next, what it explains changes
+    by what the token there begins, or ceases, to have.
+    """
+    every = _Places.of(rows)
+    low, high = np.moveaxis(every.reach[:, :, order].clip(0.0, 1.0), 2, 0)
+    gain = np.where(every.here, np.log((1 - FREE) / np.maximum(high - low, LEAST) + FREE) - math.log(FREE), 0.0)
+    ends = np.concatenate([low, high])
+    by_end = np.argsort(ends, axis=0)
+    edges = np.take_along_axis(ends, by_end, 0)
+    first, last = np.zeros((1, edges.shape[1])), np.ones((1, edges.shape[1]))
+    width = np.diff(np.concatenate([first, edges, last]), axis=0)
+    changes = np.take_along_axis(np.concatenate([gain, -gain]), by_end, 0)
+    logs = np.where(width > 0, np.concatenate([first, np.cumsum(changes, axis=0)]), -np.inf)
+    most = logs.max(axis=0)
+    total = most + np.log((np.exp(logs - most) * width).sum(axis=0))
+    return np.asarray(total + every.here.sum(axis=0) * math.log(FREE))
 
 
 def _of_tokens(rows: Sequence[Row]) -> FloatArray:
     """By place, nats by which each row's token is better explained where it is drawn from those of the others that its
     list names."""
-    found = np.zeros(max(len(one.tokens) for one in rows))
-    for place, here in _places(rows):
-        tokens = np.array([one.tokens[place] for one in here])
-        width = min(one.ids.shape[1] for one in here)
-        ids = np.stack([one.ids[place, :width] for one in here])
-        shares = np.stack([one.shares[place, :width] for one in here])
-        said, count = np.unique(tokens, return_counts=True)
-        at = np.searchsorted(said, ids).clip(max=len(said) - 1)
-        mine = ids == tokens[:, None]
-        others = (said[at] == ids) & (count[at] > mine)
-        share = (others * shares).sum(axis=1)
-        drawn = (others & mine).any(axis=1)
-        known = share > 0
-        won = np.where(drawn[known], FREE + (1 - FREE) / np.maximum(share[known], LEAST), FREE)
-        found[place] = np.log(won).sum()
-    return found
+    every = _Places.of(rows)
+    place = np.arange(every.tokens.shape[1])
+    vocabulary = np.unique(every.tokens[every.here])
+    # One number for a token at a place, so that all places are looked up at once.
+    number = np.searchsorted(vocabulary, every.tokens) + place * len(vocabulary)
+    said, count = np.unique(number[every.here], return_counts=True)
+    spot = np.searchsorted(vocabulary, every.ids).clip(max=len(vocabulary) - 1)
+    known = vocabulary[spot] == every.ids
+    wanted = spot + place[:, None] * len(vocabulary)
+    at = np.searchsorted(said, wanted).clip(max=len(said) - 1)
+    mine = every.here[:, :, None] & (every.ids == every.tokens[:, :, None])
+    others = known & (said[at] == wanted) & (count[at] > mine)
+    share = (others * every.shares).sum(axis=2)
+    drawn = (others & mine).any(axis=2)
+    won = np.where(drawn, FREE + (1 - FREE) / np.maximum(share, LEAST), FREE)
+    return np.asarray(np.where(share > 0, np.log(won), 0.0).sum(axis=0))

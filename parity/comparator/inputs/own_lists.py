@@ -318,7 +318,7 @@ def _ratios(pairs: Iterable[Beside]) -> tuple[FloatArray, FloatArray]:
     """The first list over the second: logprobs of the tokens that both name, and differences between the two best."""
     chosen: list[FloatArray] = []
     spread: list[FloatArray] = []
-    for tokens, mine_top, other_top in islice(pairs, _LOOKED_AT):
+    for tokens, mine_top, other_top in _joined(islice(pairs, _LOOKED_AT)):
         mine, theirs = (_of_two(top, len(tokens), tokens) for top in (mine_top, other_top))
         if mine_top.ids.shape[1] == other_top.ids.shape[1] == 1:  # the usual case
             known = (theirs[0] < LIKELY) & (mine[0] < 0)
@@ -329,6 +329,23 @@ def _ratios(pairs: Iterable[Beside]) -> tuple[FloatArray, FloatArray]:
         apart = (mine[2] == theirs[2]) & (np.abs(theirs[1]) > -LIKELY) & np.isfinite(mine[1]) & np.isfinite(theirs[1])
         spread.append(mine[1][apart] / theirs[1][apart])
     return tuple(np.concatenate(one) if one else np.empty(0) for one in (chosen, spread))  # type: ignore[return-value]
+
+
+def _joined(pairs: Iterable[Beside]) -> Iterator[Beside]:
+    """The same lists, those of equal widths one after another in two: numpy pays by the call, not by the row."""
+    by_width: dict[tuple[int, int], list[Beside]] = {}
+    for one in pairs:
+        by_width.setdefault((one[1].ids.shape[1], one[2].ids.shape[1]), []).append(one)
+    for some in by_width.values():
+        sides = (
+            [mine.part(0, len(tokens)) for tokens, mine, _ in some],
+            [theirs.part(0, len(tokens)) for tokens, _, theirs in some],
+        )
+        mine, theirs = (
+            TopLogprobs(np.concatenate([top.ids for top in side]), np.concatenate([top.values for top in side]))
+            for side in sides
+        )
+        yield np.concatenate([tokens for tokens, _, _ in some]), mine, theirs
 
 
 COLUMNS = 4

@@ -103,13 +103,14 @@ class _Test(Struct, frozen=True):
     @property
     def share(self) -> float | None:
         """The smallest share that is seen with chance SEEN."""
-        by = abs(self._moves)
-        return next((float(one) for one in SHARES if one * by >= self._least(float(one)) + self._step), None)
+        seen = np.flatnonzero(SHARES * abs(self._moves) >= self._least(SHARES) + self._step)
+        return float(SHARES[seen[0]]) if len(seen) else None
 
     def needed(self, share: float) -> int | None:
         """Completions of the candidate (and as many more of the baseline) that would show this share."""
         by = share * abs(self._moves)
-        return math.ceil(self.candidates * (self._least(share) / by) ** 2) if by > 0 else None
+        least = float(self._least(np.array([share]))[0])
+        return math.ceil(self.candidates * (least / by) ** 2) if by > 0 else None
 
     @property
     def _moves(self) -> float:
@@ -121,23 +122,23 @@ class _Test(Struct, frozen=True):
         """By what that chance differs between two outcomes: half of it is taken off for continuity."""
         return 0.25 * (1 / self.baselines + 1 / self.candidates)
 
-    def _least(self, share: float) -> float:
-        """What must be added for the test to see it, by its own spread and that of what it would find."""
-        mixed = (1 - share) * self.usual + share * self.hit
+    def _least(self, shares: FloatArray) -> FloatArray:
+        """What must be added for the test to see each, by its own spread and that of what it would find."""
+        mixed = (1 - shares[:, None]) * self.usual + shares[:, None] * self.hit
         n, m = self.baselines, self.candidates
         of_all = (n * self.usual + m * mixed) / (n + m)
-        tested = ((n + m) * (1 - float((of_all**3).sum())) + 1) / (12 * n * m)
+        tested = ((n + m) * (1 - (of_all**3).sum(axis=1)) + 1) / (12 * n * m)
         spread = _variance(mixed, _middle(self.usual)) / m + _variance(self.usual, _middle(mixed)) / n
         quantile = NormalDist().inv_cdf
-        return -quantile(self.level / 2) * math.sqrt(tested) + quantile(SEEN) * math.sqrt(spread)
+        return np.asarray(-quantile(self.level / 2) * np.sqrt(tested) + quantile(SEEN) * np.sqrt(spread))
 
 
 def _middle(masses: FloatArray) -> FloatArray:
     """Chance of a smaller value, and half of that of the same."""
-    found: FloatArray = np.cumsum(masses) - masses / 2
+    found: FloatArray = np.cumsum(masses, axis=-1) - masses / 2
     return found
 
 
-def _variance(masses: FloatArray, values: FloatArray) -> float:
-    mean = float(masses @ values)
-    return max(0.0, float(masses @ (values - mean) ** 2))
+def _variance(masses: FloatArray, values: FloatArray) -> FloatArray:
+    mean = (masses * values).sum(axis=-1, keepdims=True)
+    return np.asarray((masses * (values - mean) ** 2).sum(axis=-1))

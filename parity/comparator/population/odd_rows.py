@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -309,6 +310,7 @@ def _expected(rows: _Rows, bound: float) -> float:
     return len(rows.at) * student_tail(bound, FREEDOM)
 
 
+@lru_cache(maxsize=10_000)
 def more_than(count: int, own: int, expected: float, rows: int) -> float:
     """The chance of so many of a clean arm's `rows` beyond a bound, where the baseline has `own` and `expected` were
     expected.

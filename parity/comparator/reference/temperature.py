@@ -131,8 +131,8 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     nothing = Draws(np.empty((0, width)), np.empty(0), np.empty(0, dtype=np.int64), 1), np.empty(0, dtype=np.int64)
     if width < 1 or top.ids.shape[1] < width or not length:
         return nothing
-    ids, usable = top.ids[:length], _usable(top)[:length]
-    values = logs_listed(top)[:length]
+    ids, values = top.ids[:length], logs_listed(top)[:length]
+    usable = np.isfinite(values)
     chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
     # The drawn token stands in the list whatever its rank: where there is one more than usual, it is none of the best.
     order = np.argsort(-values, axis=1, kind="stable")[:, :width]
@@ -206,12 +206,14 @@ def logs_listed(top: TopLogprobs) -> FloatArray:
 def _usable(top: TopLogprobs) -> npt.NDArray[np.bool_]:
     """Entries that are logprobs of a token that no entry before them has, shape (T, K)."""
     usable: npt.NDArray[np.bool_] = np.isfinite(top.values) & (top.ids >= 0)
-    ordered = np.sort(np.where(usable, top.ids, -1 - np.arange(top.ids.shape[1])), axis=1)
+    ids = np.where(usable, top.ids, -1 - np.arange(top.ids.shape[1]))  # what is not usable is like no other
+    ordered = np.sort(ids, axis=1)
     twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
-    ids = top.ids[twice]
-    for column in range(1, ids.shape[1]):
-        again = (ids[:, :column] == ids[:, column : column + 1]) & usable[twice, :column]
-        usable[twice, column] &= ~again.any(axis=1)
+    if len(twice):
+        order = np.argsort(ids[twice], axis=1, kind="stable")
+        again = ordered[twice, 1:] == ordered[twice, :-1]
+        row, place = np.nonzero(again)
+        usable[twice[row], order[row, place + 1]] = False
     return usable
 
 
