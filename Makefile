@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 ARGS ?=
 DOCS_TOOLS := mkdocs-material==9.8.1 mkdocs-static-i18n==1.3.1 mike==2.2.0
-# The tests of engines run in one process, all others in another: an engine's start mostly waits.
-PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
+# The tests of engines run in one process, all others in two more: an engine, and what is started or killed, mostly waits.
+PROCESSES ?= -n 3 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:

@@ -30,8 +30,8 @@ STARTS_WORKERS = ("conformance", "engine", "unit/pipeline", "unit/ray", "unit/re
 """Folders whose tests start workers, which lead a process group of their own."""
 
 
-class TwoLanes(LoadScopeScheduling):
-    """What one process runs (`make test` has two): every engine in turn, and each module in one place.
+class Lanes(LoadScopeScheduling):
+    """What one process runs (`make test` has three): every engine in turn, and each module in one place.
 
     pytest-xdist 3.8 has `--dist loadgroup` for this, which does nothing under pytest 9.2: it renames tests by an
     attribute that they no longer have.
@@ -42,8 +42,8 @@ class TwoLanes(LoadScopeScheduling):
         return "engine" if module.startswith(("tests/conformance/", "tests/engine/")) else module
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TwoLanes:
-    return TwoLanes(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
+    return Lanes(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
