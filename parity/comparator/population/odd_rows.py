@@ -191,26 +191,35 @@ def _times_seen(rows: _Rows, count: int, share: float, alpha: float) -> float | 
         tests += [_off_enough(rows, number, alpha) for number in NUMBERS if number <= count]
 
     def is_seen(times: float) -> bool:
-        hits = ((number, float(seen(times).mean()) * share) for number, seen in tests)
+        beyond = _beyond(rows, times)
+        standing = beyond if rows.standing is None else _standing(rows, times)
+        hits = ((one.number, float(one.sees(beyond, standing).mean()) * share) for one in tests)
         return any(binomial_tail(number, count, hit) >= SEEN for number, hit in hits)
 
     place = bisect_left(TIMES, True, key=is_seen)
     return TIMES[place] if place < len(TIMES) else None
 
 
-Seen = Callable[[float], Bools]
-"""Of a number of times the noise: which of the completions would be seen with that."""
+class _Enough(Struct, frozen=True):
+    """So many completions are enough where each lies at least so far beyond the usual noise, and so many standard
+    errors off."""
+
+    number: int
+    beyond: float
+    standing: float = -math.inf
+
+    def sees(self, beyond: FloatArray, standing: FloatArray) -> Bools:
+        return np.asarray((beyond >= self.beyond) & (standing >= self.standing))
 
 
-def _far_enough(rows: _Rows, number: int, alpha: float) -> tuple[int, Seen]:
-    """So many completions are enough, each seen: `farthest`, turned round."""
+def _far_enough(rows: _Rows, number: int, alpha: float) -> _Enough:
+    """`farthest`, turned round."""
     level = alpha / SHARE_OF_OTHERS / 2.0 ** (number - FEWEST + 1)
     ratio = max(LEAST_RATIO, (level ** (-1.0 / number) - 1.0) ** (1.0 / TAIL))
-    least = ratio * float(rows.own.max())
-    return number, lambda times: _beyond(rows, times) >= least
+    return _Enough(number, ratio * float(rows.own.max()))
 
 
-def _off_enough(rows: _Rows, number: int, alpha: float) -> tuple[int, Seen]:
+def _off_enough(rows: _Rows, number: int, alpha: float) -> _Enough:
     """The same of `more_than`."""
     assert rows.standing is not None
     own, level = rows.standing[0], alpha / SHARE / len(NUMBERS)
@@ -219,7 +228,7 @@ def _off_enough(rows: _Rows, number: int, alpha: float) -> tuple[int, Seen]:
         (more_than(number, int((own >= bound).sum()), _expected(rows, bound), len(own)), bound) for bound in bounds
     )
     bound = next((bound for chance_beyond, bound in chances if chance_beyond < level), math.inf)
-    return number, lambda times: (_standing(rows, times) >= bound) & (_beyond(rows, times) >= LEAST_MORE)
+    return _Enough(number, LEAST_MORE, bound)
 
 
 def _beyond(rows: _Rows, times: float) -> FloatArray:
