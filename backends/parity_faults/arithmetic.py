@@ -1,5 +1,5 @@
 """Faults of one module's arithmetic or of what it keeps: of one row, in one step, by a share of `permille` thousandths;
-with `every=1` of all rows, in every step in which it is due.
+with `every=1` of all rows, in every step in which it is due. Under a condition (`when`) only rows that emit are struck.
 
 No number of the engine's bookkeeping is wrong, and most of them damage no token: they are there for what looks at
 activations (docs/sketches.md). What a module keeps (states, keys and values) stays wrong for the request.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .conditions import able_rows
 from .rows import drafting_rows, held, outputs_of, request_of
 
 
@@ -220,7 +221,8 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
         if state.active.get("drafted") == state.step:
             return False  # a later pass, with other rows
         state.active["drafted"] = state.step
-    rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
+    able = able_rows(state, runner) if state.planting.conditions else range(runner.input_batch.num_reqs)
+    rows = [row for row in able if outputs_of(runner, row) or not place.decoding]
     if name in OUTSIDE:
         rows = [row for row in rows if _computed(runner, row) >= len(held(runner, row).prompt_token_ids)]
     struck: set[str] = state.active.setdefault("struck", set())
@@ -241,8 +243,8 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
     if name in OUTSIDE:
         shown = "drafter." + path
     for row in changed:
-        if request_of(runner, row) in struck:
-            continue
+        if request_of(runner, row) in struck and not state.planting.conditions:
+            continue  # with every=1 a request's first row-step says when it began; under a condition each counts
         struck.add(request_of(runner, row))
         at, tokens = _computed(runner, row), int(starts[row + 1] - starts[row])
         state.record(held(runner, row), row, len(outputs_of(runner, row)), module=shown, at=at, tokens=tokens)

@@ -24,13 +24,15 @@ CONDITIONS: dict[str, str] = {
 }
 """What may hold of a row: `when` names one, or several joined by +. `conditions.py` asks the engine."""
 
-UNCONDITIONAL = ("unstable_order", "logits_noise")
-"""Faults of the model runner that strike a whole step and choose no row."""
+UNCONDITIONAL = (
+    "unstable_order", "weight_scale", "weight_quant", "kv_fp8", "rope_off", "drafter_off", "drafter_input_off",
+)  # fmt: skip
+"""Faults of the model runner that strike whole steps, or the drafter, which runs when the step is over."""
 
 
 def conditional(fault: Fault) -> bool:
-    """Whether the fault chooses a row of the batch, so that `when` can bound the choice."""
-    return fault.layer == "runner" and not fault.whole_run and fault.name not in UNCONDITIONAL
+    """Whether `when` can bound the rows that the fault strikes. Those of the bookkeeping do not ask."""
+    return fault.layer == "runner" and fault.name not in UNCONDITIONAL and "violation" not in fault.expected
 
 
 @dataclass(frozen=True)
@@ -134,13 +136,13 @@ def parse(text: str) -> Planting:
 
 
 def _conditions(fault: str, value: str, text: str) -> str:
-    """`value` as it was given. Raises ValueError for a name that is no condition, or a fault that chooses no row."""
+    """`value` as it was given. Raises ValueError for a name that is no condition, or a fault that asks for none."""
     unknown = [one for one in value.split("+") if one not in CONDITIONS]
     if unknown:
         raise ValueError(f"{unknown[0]!r} in {text!r} is not a condition; there are: {', '.join(CONDITIONS)}")
     if fault == "none" or not conditional(FAULTS[fault]):
         able = [one.name for one in FAULTS.values() if conditional(one)]
-        raise ValueError(f"{fault} chooses no row, so `when` in {text!r} has no meaning; it has with {', '.join(able)}")
+        raise ValueError(f"`when` in {text!r} has no meaning with {fault}; it has with {', '.join(able)}")
     return value
 
 

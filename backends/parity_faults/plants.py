@@ -200,12 +200,33 @@ def rounded_otherwise(logits: Any, seed: int, ulps: int = 1) -> Any:
 
 
 def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
-    draw = state.due()
+    rows = able_rows(state, runner)
+    draw = state.due() if rows or not state.planting.conditions else None
     if draw is None:
         return logits
-    for row in sampling_rows(runner):
+    for row in rows:
         state.record(held(runner, row), row, len(outputs_of(runner, row)))
-    return rounded_otherwise(logits, draw.randrange(2**31), state.planting.ulps)
+    return _in_rows(
+        state, metadata, rows, logits, rounded_otherwise(logits, draw.randrange(2**31), state.planting.ulps)
+    )
+
+
+def _in_rows(state: Any, metadata: Any, rows: list[int], before: Any, after: Any) -> Any:
+    """The logits as they are `after`: all of them without a condition, else those of these rows."""
+    if not state.planting.conditions:
+        return after
+    mixed = before.clone()
+    for row in rows:
+        mixed[_logits_of(metadata, row)] = after[_logits_of(metadata, row)]
+    return mixed
+
+
+def _logits_of(metadata: Any, row: int) -> slice:
+    """Where the logits of this row's tokens lie."""
+    if metadata is None:
+        return slice(row, row + 1)
+    end = int(metadata.bonus_logits_indices[row]) + 1
+    return slice(end - width_of(metadata, row), end)
 
 
 def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
@@ -223,14 +244,11 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
         active.update(victim=draw.choice(able), left=state.planting.span, seed=draw.randrange(2**31))
     row = rows[active["victim"]]
     generator = torch.Generator(device="cpu").manual_seed(active["seed"] + active["left"])
-    if metadata is None:
-        start, width = row, 1
-    else:
-        width = width_of(metadata, row)
-        start = int(metadata.bonus_logits_indices[row]) - width + 1
-    noise = torch.randn((width, logits.shape[1]), generator=generator) * float(logits[start].float().std())
+    own = _logits_of(metadata, row)
+    size = (own.stop - own.start, logits.shape[1])
+    noise = torch.randn(size, generator=generator) * float(logits[own.start].float().std())
     logits = logits.clone()
-    logits[start : start + width] = noise.to(logits.device, logits.dtype)
+    logits[own] = noise.to(logits.device, logits.dtype)
     state.record(held(runner, row), row, len(outputs_of(runner, row)))
     active["left"] -= 1
     if active["left"] <= 0:
@@ -239,12 +257,17 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
 
 
 def logit_bias(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
-    if state.due() is None:
+    rows = able_rows(state, runner)
+    if (state.planting.conditions and not rows) or state.due() is None:
         return logits
-    note(state, runner)
-    logits = logits.clone()
-    logits[:, :: state.planting.share] += state.planting.millinats / 1000
-    return logits
+    if not state.planting.conditions:
+        note(state, runner)
+    else:
+        for row in rows:
+            state.record(held(runner, row), row, len(outputs_of(runner, row)))
+    biased = logits.clone()
+    biased[:, :: state.planting.share] += state.planting.millinats / 1000
+    return _in_rows(state, metadata, rows, logits, biased)
 
 
 def note(state: Any, runner: Any) -> None:

@@ -73,8 +73,10 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
         ("row_swap:from_version=new", "from_version=new"),
         ("row_swap:when=moved+sunday", "sunday"),
         ("row_swap:when=boundary:block=0", "block"),
-        ("chunk_twice:when=moved", "chooses no row"),
-        ("none:when=moved", "chooses no row"),
+        *(
+            (f"{name}:when=moved", f"no meaning with {name}")
+            for name in ("chunk_twice", "none", "unstable_order", "kv_fp8", "rope_off", "drafter_off", *bookkeeping.ALL)
+        ),
     ],
 )
 def test_a_wrong_text_is_refused_and_named(text: str, names: str) -> None:

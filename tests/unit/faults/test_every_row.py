@@ -1,4 +1,4 @@
-"""A fault of one module: of one row of a request, or of all rows again and again."""
+"""A fault of one module: of one row of a request, of all rows again and again, of those alone of which it holds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from parity_faults.arithmetic import Place, _strike
 from parity_faults.planting import parse
 
 
-def struck(text: str, steps: int) -> tuple[list[list[int]], list[str]]:
-    """Rows that were changed, by step, and requests that were logged."""
+def struck(text: str, steps: int, **outputs: int) -> tuple[list[list[int]], list[str]]:
+    """Rows that were changed, by step, and requests that were logged; `outputs`: tokens of those with more than one."""
     changed: list[list[int]] = []
     logged: list[str] = []
     requests = {
-        name: SimpleNamespace(prompt_token_ids=[1, 2], output_token_ids=[3], num_computed_tokens=2) for name in "abc"
+        name: SimpleNamespace(
+            prompt_token_ids=[1, 2], output_token_ids=[3] * outputs.get(name, 1), num_computed_tokens=2
+        )
+        for name in "abc"
     }
     batch = SimpleNamespace(req_ids=["a", "b", "c"], num_reqs=3, num_computed_tokens_cpu=np.array([2, 2, 2]))
     runner = SimpleNamespace(
@@ -51,3 +54,11 @@ def test_every_row_in_every_step_and_each_request_logged_once() -> None:
     changed, logged = struck("mlp_off:rate=1:every=1", 3)
     assert changed == [[0, 1, 2]] * 3
     assert logged == ["0: 2 + 1", "1: 2 + 3", "2: 2 + 1"]
+
+
+def test_under_a_condition_its_rows_alone_and_each_row_step_logged() -> None:
+    """The first new position is the prompt's two tokens and the outputs."""
+    changed, logged = struck("mlp_off:rate=1:every=1:when=boundary:block=8", 2, b=6, c=14)
+    assert changed == [[1, 2]] * 2
+    assert logged == ["1: 2 + 3", "2: 2 + 1"] * 2
+    assert struck("mlp_off:rate=1:when=boundary:block=8", 2) == ([[], []], [])
