@@ -82,44 +82,56 @@ def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
     }
 
 
+class Names:
+    """Which completion a name of the engine stands for: the engine numbers requests through."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, str] = {}
+        self.asked = 0
+        """Requests that the engine was given so far."""
+
+    def begin(self, names: list[str]) -> None:
+        self.requests = dict(enumerate(names, self.asked))
+        self.asked += len(names)
+
+    def __call__(self, engine_id: str) -> dict[str, Any] | None:
+        # vLLM adds a random part after the number, and before it which sample it is, of several.
+        sample, _, number = engine_id.split("-")[0].rpartition("_")
+        request = self.requests.get(int(number))
+        return None if request is None else {"request": request, "round": 0, "sample": int(sample or 0)}
+
+
 class Sketching:
     """The sketcher of the source that the job names, and what it wrote since it was last taken."""
 
-    def __init__(self, llm: Any, job: dict[str, Any]) -> None:
+    def __init__(self, llm: Any, job: dict[str, Any], names: Names) -> None:
         worker = ModuleType("sketching_worker")
         exec(compile(Path(job["sketcher"]).read_text(encoding="utf-8"), job["sketcher"], "exec"), worker.__dict__)
         self.lines: list[dict[str, Any]] = []
-        self.requests: dict[int, str] = {}
-        """By the number that the engine gave them."""
-        self.sketcher = worker.sketcher_of(llm, self.lines.append, "cpu/%s" % job["variant"], self.named, "parts")
-
-    def named(self, engine_id: str) -> dict[str, Any] | None:
-        request = self.requests.get(int(engine_id.split("-")[0]))
-        return None if request is None else {"request": request, "round": 0, "sample": 0}
+        self.sketcher = worker.sketcher_of(llm, self.lines.append, "cpu/%s" % job["variant"], names, "parts")
 
     def take(self) -> list[dict[str, Any]]:
         lines, self.lines[:] = list(self.lines), []
         return lines
 
 
-def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
+def recorder_of(llm: Any, job: dict[str, Any], names: Names) -> Any | None:
     """The flight recorder of the source that the job names, around whatever this package wrapped."""
     if "recorder" not in job:
         return None
     worker = ModuleType("worker")
     exec(compile(Path(job["recorder"]).read_text(encoding="utf-8"), job["recorder"], "exec"), worker.__dict__)
-    return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], lambda name: None, bool(job.get("states")))
+    return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], names, bool(job.get("states")))
 
 
 def capture(
     llm: Any,
     job: dict[str, Any],
     item: dict[str, Any],
+    names: Names,
     recorder: Any | None = None,
     sketching: Sketching | None = None,
-    asked: int = 0,
-) -> int:
-    """Requests that the engine was asked, `asked` of them before."""
+) -> None:
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -136,8 +148,8 @@ def capture(
         recorder.on = True
     wanted = item.get("requests")
     requests = wanted if isinstance(wanted, list) else job["requests"][:wanted]
+    names.begin([request["id"] for request in requests])
     if sketching is not None:
-        sketching.requests = {number: request["id"] for number, request in enumerate(requests, asked)}
         sketching.sketcher.begin(item["name"])
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
@@ -152,7 +164,7 @@ def capture(
     if sketching is not None:
         sketching.sketcher.end()
         if sketching.sketcher.drafter is not None:
-            asked += once_more(llm, sketching, outputs)
+            once_more(llm, sketching, outputs, names)
         write(folder / f"{job['variant']}.sketches", sketching.take())
     records = [header(job, fault)]
     for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
@@ -181,16 +193,16 @@ def capture(
     path = folder / f"{job['variant']}.jsonl"
     write(path, records)
     say(file=str(path), seconds=round(time.perf_counter() - began, 2))
-    return asked + len(requests)
 
 
-def once_more(llm: Any, sketching: Sketching, outputs: list[Any]) -> int:
+def once_more(llm: Any, sketching: Sketching, outputs: list[Any], names: Names) -> None:
     """Prompts and completions as prompts: what the drafter's decode steps are set against."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
     tokens = [[*one.prompt_token_ids, *sample.token_ids] for one in outputs for sample in one.outputs]
-    sketching.requests = {}
+    names.asked += len(tokens)
+    names.requests = {}
     sketching.sketcher.begin("prefill")
     llm.generate(
         [TokensPrompt(prompt_token_ids=one) for one in tokens],
@@ -198,7 +210,6 @@ def once_more(llm: Any, sketching: Sketching, outputs: list[Any]) -> int:
         use_tqdm=False,
     )
     sketching.sketcher.end()
-    return len(tokens)
 
 
 def score(llm: Any, job: dict[str, Any], name: str, base_name: str, known: dict[Any, Any], top: int = 5) -> None:
@@ -244,11 +255,11 @@ def main() -> None:
     from vllm import LLM
 
     llm = LLM(model=job["model"], **job["engine"])
-    recorder = recorder_of(llm, job)
-    sketching = Sketching(llm, job) if "sketcher" in job else None
-    asked = 0
+    names = Names()
+    recorder = recorder_of(llm, job, names)
+    sketching = Sketching(llm, job, names) if "sketcher" in job else None
     for item in job["captures"]:
-        asked = capture(llm, job, item, recorder, sketching if item.get("sketch", True) else None, asked)
+        capture(llm, job, item, names, recorder, sketching if item.get("sketch", True) else None)
     known: dict[Any, Any] = {}
     if sketching is not None:
         sketching.sketcher.begin("scores")
