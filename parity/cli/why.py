@@ -33,7 +33,7 @@ def why(finding_or_run: str | None, arm: str | None, db: Path | None, as_json: b
     with Store.open(db, create=False) as store:
         found = explain(store, finding_or_run, arm)
         view = of_store(store, finding_or_run, limit=1)
-        experiments = [proposed(view, one) for one in found]
+        experiments = proposed(view, found)
     if as_json:
         emit_json(
             [

@@ -53,7 +53,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     ),
     **dict.fromkeys(("taken over", "left"), _LEAVING),
     **dict.fromkeys(("full", "waiting", "slot reused"), _ROOM),
-    **dict.fromkeys(("mixed", "joined", "two prefills"), _PREFILL),
+    **dict.fromkeys(("mixed", "joined", "two prefills", "short piece beside"), _PREFILL),
     **dict.fromkeys(
         ("all accepted", "rejected", "drafts cut", "drafts padded", "1 drafts", "2 drafts", "emitted 2 last",
          "emitted 3 last", "emitted more last"),

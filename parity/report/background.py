@@ -46,8 +46,8 @@ def _inside(view: RunView, texts: Texts) -> Iterator[str]:
         return
     yield _listed(texts("heading.inside"), facts.inside(view), texts)
     yield from (block(strip, "") for strip in facts.strips(view))
-    for one in view.why:
-        for each in proposed(view, one):
+    for some in proposed(view, view.why):
+        for each in some:
             what = in_markdown(each.what, texts.language)
             yield f"{what}\n\n{block(without_paths(each.shown), 'sh')}"
 

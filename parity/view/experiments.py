@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.explain.experiments import EXPERIMENTS
-from parity.messages import Message, message
+from parity.messages import Message, joined, message
 from parity.records import Json
 from parity.view.at_hand import Here
 from parity.view.run import RunView
@@ -28,11 +28,18 @@ class Proposed(Struct, frozen=True):
     """`words` after `parity`; none where the command that made the run is not known."""
 
     arm: str
-    condition: str
+    conditions: tuple[str, ...]
+    """What it is proposed for, the best explanation first."""
     aim: Literal["remove", "more"]
-    what: Message
     options: tuple[str, ...]
     words: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> Message:
+        said = joined([condition(name) for name in self.conditions], by="; ")
+        if self.aim == "remove":
+            return message("why.remove", "try it without that ({condition}): do the faults stay away?", condition=said)
+        return message("why.more", "try it with more of that ({condition}): do more faults come?", condition=said)
 
     @property
     def text(self) -> str:
@@ -46,7 +53,7 @@ class Proposed(Struct, frozen=True):
     def to_json(self) -> dict[str, Json]:
         return {
             "arm": self.arm,
-            "condition": self.condition,
+            "conditions": list(self.conditions),
             "aim": self.aim,
             "what": str(self.what),
             "options": list(self.options),
@@ -54,29 +61,35 @@ class Proposed(Struct, frozen=True):
         }
 
 
-def proposed(view: RunView, one: Why) -> list[Proposed]:
-    """For what explains the faults of an arm best: without it, and with more of it. Each setting once."""
+def proposed(view: RunView, whys: Iterable[Why]) -> list[list[Proposed]]:
+    """For each, what explains the faults best: without it, and with more of it. Each command once, at the first, for
+    all that it is proposed for."""
     here = Here(view)
-    found: dict[tuple[str, ...], Proposed] = {}
-    for name in [name for name in one.suspected if name in EXPERIMENTS][:PROPOSED]:
-        for each in _of(here, one.arm, name):
-            found.setdefault(each.options, each)
-    return list(found.values())
+    found: dict[frozenset[str], Proposed] = {}
+    firsts = []
+    for one in whys:
+        own = []
+        for name in [name for name in one.suspected if name in EXPERIMENTS][:PROPOSED]:
+            for each in _of(here, one.arm, name):
+                command = frozenset(each.words or each.options)  # the order of options changes nothing
+                known = found.get(command)
+                if known is None:
+                    own.append(command)
+                    found[command] = each
+                elif name not in known.conditions:
+                    found[command] = replace(known, conditions=(*known.conditions, name))
+        firsts.append(own)
+    return [[found[command] for command in own] for own in firsts]
 
 
 def _of(here: Here, arm: str, name: str) -> Iterator[Proposed]:
     experiment = EXPERIMENTS[name]
     if experiment.remove:
-        what = message(
-            "why.remove", "try it without that ({condition}): do the faults stay away?", condition=condition(name)
-        )
-        removed = _made(here, Proposed(arm, name, "remove", what, experiment.remove), experiment.without)
+        removed = _made(here, Proposed(arm, (name,), "remove", experiment.remove), experiment.without)
         if _is_new(here, removed):
             yield removed
     if experiment.more:
-        what = message("why.more", "try it with more of that ({condition}): do more faults come?",
-                       condition=condition(name))  # fmt: skip
-        more = _made(here, Proposed(arm, name, "more", what, experiment.more))
+        more = _made(here, Proposed(arm, (name,), "more", experiment.more))
         if _is_new(here, more):
             yield more
         else:

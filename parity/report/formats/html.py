@@ -116,8 +116,8 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             strips=[_in_lines(strip) for strip in facts.strips(view)],
             experiments=[
                 (in_html(each.what, texts.language), visible(without_paths(each.shown)))
-                for one in view.why
-                for each in proposed(view, one)
+                for some in proposed(view, view.why)
+                for each in some
             ],
             failures=[
                 (name, _in_lines(without_paths(render(said, texts.language)))) for name, said in facts.failures(view)

@@ -65,9 +65,9 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
                 {
                     **one.to_json(),
                     "said": [str(line) for line in said(one)],
-                    "experiments": [public(each.to_json()) for each in proposed(view, one)],
+                    "experiments": [public(each.to_json()) for each in some],
                 }
-                for one in view.why
+                for one, some in zip(view.why, proposed(view, view.why), strict=True)
             ],
             "violations": [str(facts.violation(one)) for one in view.violations],
         },

@@ -14,7 +14,7 @@ from parity.explain.predicates import PREDICATES, asked_of
 from parity.records.control import CONTROL
 from parity.records.engine_settings import SPECULATION, engine_settings
 from parity.view import RunView
-from parity.view.experiments import proposed
+from parity.view.experiments import Proposed, proposed
 from parity.view.why import Why
 
 COMMAND = "parity run --backends cpu --max-num-seqs 4 --churn light --kv-blocks 40 --engine seed=3 --out /tmp/x"
@@ -22,6 +22,11 @@ COMMAND = "parity run --backends cpu --max-num-seqs 4 --churn light --kv-blocks 
 
 def view(command: str = COMMAND) -> RunView:
     return make_case(run=run_of(command=command))
+
+
+def proposed_of(*names: str, command: str = COMMAND) -> list[Proposed]:
+    (found,) = proposed(view(command), [explained(*names)])
+    return found
 
 
 def explained(*names: str) -> Why:
@@ -38,7 +43,7 @@ def test_every_experiment_is_on_a_condition_that_is_asked() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_its_commands_are_ones_that_parity_takes(name: str) -> None:
-    for one in proposed(view(), explained(name)):
+    for one in proposed_of(name):
         assert one.words[0] == "run"
         context = run_command.make_context("run", list(one.words[1:]))
         assert context.params["record"]
@@ -46,27 +51,46 @@ def test_its_commands_are_ones_that_parity_takes(name: str) -> None:
 
 
 def test_without_the_condition_and_with_more_of_it() -> None:
-    without, more = proposed(view(), explained("moved", "another moved"))  # the same setting removes both
+    without, more = proposed_of("moved", "another moved")  # the same setting removes both
     assert (without.aim, more.aim) == ("remove", "more")
     assert without.text == (
         "parity run --backends cpu --churn light --kv-blocks 40 --engine seed=3 --max-num-seqs 1 --record"
     )
     assert more.text.endswith("--max-num-seqs 4 --kv-blocks 40 --engine seed=3 --churn heavy --record")
-    assert "--kv-blocks" not in proposed(view(), explained("preempted"))[0].words
+    assert "--kv-blocks" not in proposed_of("preempted")[0].words
 
 
 def test_what_the_run_has_asked_already_is_not_proposed_again() -> None:
-    (more,) = proposed(view("parity run --churn heavy --max-num-seqs 1"), explained("moved"))
+    (more,) = proposed_of("moved", command="parity run --churn heavy --max-num-seqs 1")
     assert (more.aim, more.text) == ("more", "parity run --churn heavy --max-num-seqs 1 --rounds 4 --record")
 
 
+def test_a_command_is_proposed_once_for_all_that_a_run_has_to_explain() -> None:
+    """An arm's corrupt tokens and its numerics, or two arms: other conditions, the same settings."""
+    tokens, numerics = proposed(view(), [explained("moved"), explained("mixed")])
+    assert [one.options for one in (*tokens, *numerics)] == [
+        ("--max-num-seqs", "1"), ("--churn", "heavy"), ("--churn", "heavy", "--arrival", "poisson:2"),
+    ]  # fmt: skip
+    assert tokens[0].conditions == ("moved", "mixed")
+    said = "(its row moved in this step; it decodes while another row computes a prompt): do the faults stay away?"
+    assert said in str(tokens[0].what)
+    assert proposed(view(), [explained("moved")] * 2)[1] == []
+
+
+def test_commands_that_differ_in_the_order_of_options_are_one() -> None:
+    """Of requests that arrive so already, more rows that move are more prompts beside others too."""
+    command = "parity run --backends cpu --max-num-seqs 1 --arrival poisson:2"
+    found = proposed_of("moved", "mixed", command=command)
+    assert [one.aim for one in found] == ["more"], [one.text for one in found]
+
+
 def test_of_captures_that_were_compared_only_the_options_are_known() -> None:
-    (without, _) = proposed(view("parity compare a.jsonl b.jsonl"), explained("moved"))
+    (without, _) = proposed_of("moved", command="parity compare a.jsonl b.jsonl")
     assert (without.words, without.options) == ((), ("--max-num-seqs", "1"))
 
 
 def test_what_no_setting_changes_has_no_experiment() -> None:
-    assert proposed(view(), explained("even step")) == []
+    assert proposed_of("even step") == []
     assert suspected_settings(["even step", "mixed", "moved", "preempted"]) == (
         "max_num_seqs",
         "num_gpu_blocks_override",
