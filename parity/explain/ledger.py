@@ -124,6 +124,15 @@ class Ledger:
         """`values` of the request's row-step before this one."""
         return np.where(self.before == NOTHING, otherwise, values[self.before])
 
+    def lately(self, values: Mask, count: int) -> Mask:
+        """Whether any of the request's `count` row-steps before this one has it."""
+        places = np.arange(self.count)
+        first = np.maximum.accumulate(np.where(self.begins, places, 0))
+        sums = np.concatenate(([0], np.cumsum(values[self.order])))
+        found = np.empty(self.count, dtype=bool)
+        found[self.order] = sums[places] > sums[np.maximum(first, places - count)]
+        return found
+
     def _sum_before(self, values: Ints) -> Ints:
         """The sum of `values` over the request's earlier row-steps."""
         ordered = values[self.order]

@@ -9,7 +9,7 @@ from parity.explain.association import SURE, Association
 from parity.explain.hypotheses import Form
 from parity.explain.predicates import PREDICATES
 from parity.messages import Message, message, verbatim
-from parity.view.why import Why
+from parity.view.why import QUIET, Why
 
 SHOWN: Final = 5
 """Hypotheses that are shown."""
@@ -32,11 +32,12 @@ def said(one: Why, shown: int = SHOWN) -> list[Message]:
         message(
             "why.logprobs",
             "{arm}: {faults} of {row_steps} row-steps have a logprob that is more than {nats:.2g} nats off its score, "
-            "and had none in the step before; {asked} conditions were asked",
+            "not counting the {quiet} row-steps after such a one; {asked} conditions were asked",
             arm=one.arm,
             faults=found.faults,
             row_steps=found.row_steps,
             nats=one.nats,
+            quiet=QUIET,
             asked=found.asked,
         )
         if one.nats is not None

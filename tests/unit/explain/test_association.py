@@ -170,3 +170,13 @@ def test_a_condition_under_which_faults_are_rarer_explains_none() -> None:
     wide[:100], true[:110] = False, True
     found = associate({"drawn": wide, "moved": true}, np.arange(100), np.ones(1000, dtype=bool))
     assert [one.names for one in found.ranked] == [("moved",)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_what_a_request_had_lately_is_of_its_own_row_steps_before(ledger: Ledger, count: int) -> None:
+    values = np.random.default_rng(5).random(len(ledger)) < 0.1
+    found = ledger.lately(values, count)
+    for number in np.unique(ledger.request).tolist():
+        own = np.flatnonzero(ledger.request == number)
+        wanted = [values[own[max(0, at - count) : at]].any() for at in range(len(own))]
+        assert found[own].tolist() == wanted

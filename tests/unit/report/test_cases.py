@@ -120,9 +120,10 @@ def test_the_recorded_steps_of_a_gpu_name_the_condition_of_wrong_numbers() -> No
     far = far_logprobs(candidate, base, read_scores(folder / "scores.jsonl.gz"))
     prompts = {one.key: one.prompt_token_ids for one in candidate}
     found = explained_by_logprobs("cuda/v2", read_steps(folder / "cuda-v2.steps"), prompts, far).associated
-    assert (found.faults, found.ranked[0].with_fault) == (502, 402)
+    assert (found.faults, found.ranked[0].with_fault) == (350, 306)
     assert "short piece beside" in found.ranked[0].names
     report = (folder.parent / "report.md").read_text(encoding="utf-8")
+    # As its run wrote it, when only the step just before was left out.
     assert "402 of 502: it decodes while another row computes a prompt" in report
     assert "[vllm#51812]" in report
 
