@@ -62,10 +62,14 @@ class Why(Struct, frozen=True):
     def telling(self) -> bool:
         """Whether the first condition may be given as the cause. Numerics that are wrong everywhere show more in some
         circumstances than in others, which cause none of it: there it must hold of most of them, and seldom else."""
-        ranked = self.associated.ranked
-        if not ranked or not self.associated.sure:
+        found = self.associated
+        if not found.ranked or not found.sure:
             return False
-        return self.nats is None or (2 * ranked[0].with_fault >= self.associated.faults and ranked[0].odds >= TELLING)
+        first = found.ranked[0]
+        most = 2 * first.with_fault >= found.faults
+        # What holds of nearly all row-steps has large odds where it holds of all faults too.
+        seldom = first.odds >= TELLING and 2 * (first.row_steps - first.with_fault) <= found.row_steps - found.faults
+        return self.nats is None or (most and seldom)
 
     def to_json(self) -> dict[str, Json]:
         found = self.associated

@@ -121,6 +121,12 @@ def unknown(one: Why) -> Iterator[Message]:
         )
     elif not found.sure:
         yield message("why.none", "none of these conditions explains the faults")
+    elif not one.telling:
+        yield message(
+            "why.everywhere",
+            "none of these need be the cause: numbers that are wrong everywhere show more under some conditions than "
+            "under others",
+        )
     if one.unplaced:
         yield message("why.unplaced", "of {number} completions no recorded step made the token", number=one.unplaced)
 

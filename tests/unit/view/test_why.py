@@ -74,6 +74,15 @@ def test_beside_what_is_sure_chance_is_not_named() -> None:
         assert sum("row-steps (odds" in str(line) for line in said(why)) == shown
 
 
+@pytest.mark.parametrize(("holds", "telling"), [(900, False), (500, True)])
+def test_what_holds_of_most_row_steps_is_no_cause_of_wrong_numbers(holds: int, telling: bool) -> None:
+    """All faults have it, and so its odds are large."""
+    first = Association(("2 drafts",), 200, holds, 1e-12, 1e-10, 0.1, 400.0)
+    why = Why("cpu/mtp", Associated(200, 1000, 50, (first,)), 0, nats=0.1)
+    assert why.telling is telling
+    assert ("none of these need be the cause" in str(said(why)[-1])) is not telling
+
+
 def test_a_chance_too_small_to_write_is_said_to_be_smaller() -> None:
     for p, words in ((1e-9, "p = 1e-09, corrected 1e-07"), (0.0, "p < 1e-300, corrected < 1e-300")):
         found = Association(("moved",), 8, 20, p, 100 * p, 0.4, 400.0)
