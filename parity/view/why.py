@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from parity.capture import read_capture, read_scores
 from parity.capture.shards import is_there
 from parity.capture.steps import Ints, RowSteps, read_steps, steps_path
 from parity.errors import ParityError
-from parity.explain.association import Associated, associate
+from parity.explain.association import Associated, Association, associate
+from parity.explain.hypotheses import Form
 from parity.explain.ledger import Ledger, Mask
 from parity.explain.predicates import asked_of
 from parity.explain.violations import check
@@ -38,6 +40,9 @@ wrong, and then not every token shows it: in the second model runner of vLLM 0.2
 TELLING: Final = 10.0
 """The odds ratio from which on a condition may be given as the cause of logprobs that are far off."""
 
+UNREACHED: Final = 20
+"""Row-steps of requests that a condition has not been in so far, with which it can be asked whether these are sound."""
+
 
 class Why(Struct, frozen=True):
     """One arm: its faults as row-steps, and the conditions they go with."""
@@ -49,6 +54,8 @@ class Why(Struct, frozen=True):
     nats: float | None = None
     """Its faults are row-steps with a token whose own logprob lies farther off its score, where the QUIET row-steps
     before have none: of numerics of the run as a whole. None: they are those of findings."""
+    unreached: float = math.inf
+    """Of those: the odds of such a token under the first condition, over the odds where it cannot have come from there."""
 
     @property
     def suspected(self) -> tuple[str, ...]:
@@ -69,7 +76,7 @@ class Why(Struct, frozen=True):
         most = 2 * first.with_fault >= found.faults
         # What holds of nearly all row-steps has large odds where it holds of all faults too.
         seldom = first.odds >= TELLING and 2 * (first.row_steps - first.with_fault) <= found.row_steps - found.faults
-        return self.nats is None or (most and seldom)
+        return self.nats is None or (most and seldom and self.unreached >= TELLING)
 
     def to_json(self) -> dict[str, Json]:
         found = self.associated
@@ -199,33 +206,51 @@ def explained(
         broken = [one.index for one in check(ledger.steps, prompts).violations] if violations else []
         return _asked(ledger, _first_faults(ledger, places, broken), again)
 
-    return _joined(arm, starts, prompts, part, set(places))
+    return _joined(arm, _parts(starts, prompts, part), set(places))
 
 
 def explained_by_logprobs(arm: str, starts: Sequence[RowSteps], prompts: Mapping[Key, Ints], far: Far) -> Why:
     """The same of row-steps whose tokens have logprobs that are far off, and the QUIET row-steps before have none."""
-    found = _joined(arm, starts, prompts, lambda ledger, again: _onsets(ledger, far.places, again), set(far.places))
-    return structs.replace(found, nats=far.nats)
+    parts = _parts(starts, prompts, lambda ledger, again: _onsets(ledger, far.places, again))
+    found = _joined(arm, parts, set(far.places))
+    ranked = found.associated.ranked
+    return structs.replace(found, nats=far.nats, unreached=_unreached(parts, ranked[0]) if ranked else math.inf)
 
 
-def _joined(
-    arm: str,
-    starts: Sequence[RowSteps],
-    prompts: Mapping[Key, Ints],
-    part_of: Callable[[Ledger, set[int]], _Part],
-    keys: Collection[Key],
-) -> Why:
-    """The association over all starts of an engine; `part_of` gets the requests that began once more in a later one."""
+def _unreached(parts: Sequence[_Part], first: Association) -> float:
+    """As `Why.unreached`. What is left out after a far logprob can make of numerics that are wrong everywhere ones that
+    begin with a request. So all row-steps are asked here in which a request was not yet under the condition. Where
+    there are next to none, as of one that holds of its first step: those that come QUIET and more after it."""
+    before, later = np.zeros(2), np.zeros(2)
+    for part in parts:
+        masks = [part.masks[name] for name in first.names]
+        holds = np.logical_or.reduce(masks) if first.form is Form.EITHER else np.logical_and.reduce(masks)
+        for counts, reach in ((before, len(part.ledger)), (later, QUIET)):
+            outside = part.asked & ~holds & ~part.ledger.lately(holds, reach)
+            counts += (part.far & outside).sum(), outside.sum()
+    off, all_of = (before if before[1] >= UNREACHED else later).tolist()
+    within = (first.with_fault + 0.5) / (first.row_steps - first.with_fault + 0.5)
+    return float(within * (all_of - off + 0.5) / (off + 0.5))
+
+
+def _parts(
+    starts: Sequence[RowSteps], prompts: Mapping[Key, Ints], part_of: Callable[[Ledger, set[int]], _Part]
+) -> list[_Part]:
+    """Of each start of an engine; `part_of` gets the requests that began once more in a later one."""
     needed = ("request", "handed", "computed", "scheduled", "drafts", "arrival")
     ledgers = [Ledger(steps, prompts) for steps in starts if len(steps) and steps.has(*needed)]
-    if not ledgers:
-        return Why(arm, Associated(0, 0, 0, ()), len(keys))
     last = {key: at for at, ledger in enumerate(ledgers) for key in _begun(ledger).values()}
-    parts = [
+    return [
         part_of(ledger, {number for number, key in _begun(ledger).items() if last[key] != at})
         for at, ledger in enumerate(ledgers)
     ]
-    offsets = np.cumsum([0, *(len(ledger) for ledger in ledgers)])
+
+
+def _joined(arm: str, parts: Sequence[_Part], keys: Collection[Key]) -> Why:
+    """The association over all starts of an engine."""
+    if not parts:
+        return Why(arm, Associated(0, 0, 0, ()), len(keys))
+    offsets = np.cumsum([0, *(len(part.among) for part in parts)])
     joined = {
         name: np.concatenate([part.masks[name] for part in parts])
         for name in parts[0].masks
@@ -245,6 +270,11 @@ class _Part:
     among: Mask
     placed: frozenset[Key]
     """Completions whose first fault is in it."""
+    ledger: Ledger
+    far: Mask
+    """Row-steps with a far logprob, also those that are no fault of their own."""
+    asked: Mask
+    """Row-steps that could have one."""
 
 
 def _asked(ledger: Ledger, first: Mapping[int, int], again: set[int]) -> _Part:
@@ -258,7 +288,8 @@ def _asked(ledger: Ledger, first: Mapping[int, int], again: set[int]) -> _Part:
     could[faulty] = True
     could &= ~np.isin(ledger.request, list(again))
     keys = (ledger.steps.requests[number].key for number in kept)
-    return _Part(asked_of(ledger), faulty, could, frozenset(key for key in keys if key is not None))
+    placed = frozenset(key for key in keys if key is not None)
+    return _Part(asked_of(ledger), faulty, could, placed, ledger, np.zeros(len(ledger), dtype=bool), could)
 
 
 def _onsets(ledger: Ledger, places: Mapping[Key, Sequence[int]], again: set[int]) -> _Part:
@@ -274,8 +305,9 @@ def _onsets(ledger: Ledger, places: Mapping[Key, Sequence[int]], again: set[int]
         placed.add(key)
         at = np.searchsorted(ledger.emitted_before[own], np.asarray(places[key]), side="right") - 1
         bad[own[np.maximum(0, at)]] = True
-    among = emitting & ledger.known & ~ledger.lately(bad, QUIET) & ~np.isin(ledger.request, list(again))
-    return _Part(asked_of(ledger), np.flatnonzero(bad & among), among, frozenset(placed))
+    asked = emitting & ledger.known & ~np.isin(ledger.request, list(again))
+    among = asked & ~ledger.lately(bad, QUIET)
+    return _Part(asked_of(ledger), np.flatnonzero(bad & among), among, frozenset(placed), ledger, bad, asked)
 
 
 def _begun(ledger: Ledger) -> dict[int, Key]:

@@ -151,3 +151,21 @@ def test_what_is_wrong_everywhere_has_no_condition(sound: tuple[Capture, Capture
     found = explained_by_logprobs("cuda/mtp", (ledger().steps,), {}, far)
     assert found.associated.faults > 60
     assert not found.telling
+
+
+@pytest.mark.parametrize("nats", [0.15, 0.2, 0.4])
+def test_what_is_wrong_everywhere_does_not_begin_with_a_request(sound: tuple[Capture, Capture], nats: float) -> None:
+    """The less sure a token is, the more it moves. Far logprobs come from a request's first step on, and with them left
+    out after each other the others are rare: that it begins where requests join is true, and no cause."""
+    base, mtp = sound
+    draw = np.random.default_rng(0)
+    wrong = {}
+    for key, one in mtp.completions.items():
+        assert one.logprobs is not None
+        values = one.logprobs.values
+        moved_ones = values + (1 - np.exp(values)) * draw.choice([-nats, nats], values.shape)
+        wrong[key] = replace(one, logprobs=TopLogprobs(one.logprobs.ids, moved_ones))
+    far = far_logprobs(replace(mtp, completions=wrong), base, read_scores(CASE / "scores.jsonl.gz"))
+    found = explained_by_logprobs("cuda/mtp", (ledger().steps,), {}, far)
+    assert found.associated.faults > 60
+    assert not found.telling
