@@ -53,6 +53,7 @@ class Proposed(Struct, frozen=True):
     def to_json(self) -> dict[str, Json]:
         return {
             "arm": self.arm,
+            "condition": self.conditions[0],
             "conditions": list(self.conditions),
             "aim": self.aim,
             "what": str(self.what),

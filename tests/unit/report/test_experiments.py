@@ -72,6 +72,7 @@ def test_a_command_is_proposed_once_for_all_that_a_run_has_to_explain() -> None:
         ("--max-num-seqs", "1"), ("--churn", "heavy"), ("--churn", "heavy", "--arrival", "poisson:2"),
     ]  # fmt: skip
     assert tokens[0].conditions == ("moved", "mixed")
+    assert tokens[0].to_json()["condition"] == "moved"
     said = "(its row moved in this step; it decodes while another row computes a prompt): do the faults stay away?"
     assert said in str(tokens[0].what)
     assert proposed(view(), [explained("moved")] * 2)[1] == []
