@@ -55,7 +55,7 @@ class Why(Struct, frozen=True):
     """Its faults are row-steps with a token whose own logprob lies farther off its score, where the QUIET row-steps
     before have none: of numerics of the run as a whole. None: they are those of findings."""
     unreached: float = math.inf
-    """Of those: the odds of such a token under the first condition, over the odds where it cannot have come from there."""
+    """Of those: odds of a far logprob under the first condition, over those where it cannot have come from there."""
 
     @property
     def suspected(self) -> tuple[str, ...]:
