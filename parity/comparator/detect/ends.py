@@ -143,7 +143,8 @@ def _within_limit(case: Case, setup: Setup) -> bool:
     """Did length end the baseline, where ids were made from a text, and has the candidate no more than were allowed?
     Then it was the baseline's context, of which such ids say nothing."""
     rules = setup.rules
-    most = rules.max_tokens if case.b.max_tokens is None else case.b.max_tokens
+    own = stops.own_limit(case.b)
+    most = rules.max_tokens if own is None else own
     if rules.counts or case.a.finish_reason != "length" or most is None:
         return False
     return len(case.b.token_ids) <= most + CUT_OTHERWISE

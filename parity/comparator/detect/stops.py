@@ -59,7 +59,8 @@ class StopRules(Struct, frozen=True):
         """The most tokens this completion may have: the request's own limit, else the run's. None if unknown."""
         if not self.counts:
             return None
-        return self.max_tokens if completion.max_tokens is None else completion.max_tokens
+        own = own_limit(completion)
+        return self.max_tokens if own is None else own
 
     def leaves_open(self, completion: Completion) -> bool:
         """Might this completion have gone on after its last token?
@@ -72,6 +73,12 @@ class StopRules(Struct, frozen=True):
         if completion.finish_reason not in ("stop", None) or isinstance(completion.stop_reason, str):
             return False
         return not (len(completion.token_ids) and int(completion.token_ids[-1]) in self.of(completion).terminators)
+
+
+def own_limit(completion: Completion) -> int | None:
+    """The limit of tokens of the request's own, wherever its record says it; None if it has none."""
+    said = completion.max_tokens
+    return _whole(completion.sampling.get("max_tokens")) if said is None else said
 
 
 def _whole(value: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,16 @@ def test_greedy_and_drawn_requests_in_one_run_are_judged_each_in_its_way() -> No
     assert found.stats.loops
     assert set(found.candidate_gaps) == {P0, P1, Key("p2", 0, 0)}
     assert np.isfinite(found.candidate_gaps[P1].gap).all()
+
+
+@pytest.mark.parametrize("limit", [9, None])
+def test_a_limit_may_stand_among_a_requests_own_parameters(limit: int | None) -> None:
+    own = {} if limit is None else {"max_tokens": limit}
+    text = list(TEXT[:9])
+    ended = replace(completion([*text[:4], EOS], finish="stop"), sampling=own)
+    goes_on = replace(completion(text), sampling=own)
+    top = [[[token, -0.1]] if at != 4 else [[token, -0.8], [EOS, -0.7]] for at, token in enumerate(text)]
+    found = compare(
+        capture("cpu/base", ended), capture("cpu/mtp", goes_on), scores("cpu/mtp", p0=TopLogprobs.from_json(top))
+    )
+    assert [one.kind for one in found.corrupt] == ([] if limit else [Kind.EARLY_STOP])
