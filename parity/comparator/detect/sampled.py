@@ -144,7 +144,7 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size)
     outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
     sums, own = sums_of_arms(outcomes, arms)
-    sums = with_rows(sums, [theirs, mine], arms, asked)
+    sums = with_rows(sums, [theirs, mine], arms, reference, asked)
     draws_at = own_temperature(own, inputs.temperature)
     stretches = {one.key: made for one in pairs.candidate if (made := unlikely(one, draws))}
     odd = unlikely_too(known, draws)

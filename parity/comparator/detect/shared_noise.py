@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces
+from parity.comparator.reference.temperature import Cut, shares_kept
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 
@@ -95,6 +97,9 @@ LEAST = 0.01
 """Share of the probability, at least, that a token counts as having had."""
 
 
+NO_CUT: Final = Cut()
+
+
 class Row(Struct, frozen=True):
     """What one request drew. tokens: (T,). ids, shares: (T, K), the listed tokens and their probabilities as asked.
     reach: (T, 2, 2), from where to where of the probability the drawn token reaches, where the likeliest token comes
@@ -106,7 +111,8 @@ class Row(Struct, frozen=True):
     reach: FloatArray
 
     @staticmethod
-    def of(tokens: TokenIds, top: TopLogprobs, temperature: float) -> Row:
+    def of(tokens: TokenIds, top: TopLogprobs, temperature: float, cut: Cut = NO_CUT) -> Row:
+        """`top`: the lists as its penalties leave them."""
         if not top.ids.shape[1]:  # lists of nothing, as those of an answer without tokens
             top = TopLogprobs(np.empty((0, 1), dtype=np.int64), np.empty((0, 1)))
         length = min(len(tokens), len(top), MOST_PLACES)
@@ -114,7 +120,8 @@ class Row(Struct, frozen=True):
         best = logs.max(axis=1, keepdims=True, initial=-np.inf)
         weights = np.exp(logs - np.where(np.isfinite(best), best, 0.0))
         shares = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-        return Row.drawn(tokens[:length], top.ids[:length], shares)
+        drawn = top.ids[:length] == tokens[:length, None]
+        return Row.drawn(tokens[:length], top.ids[:length], shares_kept(shares, drawn, cut))
 
     @staticmethod
     def drawn(tokens: TokenIds, ids: TokenIds, shares: FloatArray) -> Row:

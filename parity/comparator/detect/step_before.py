@@ -112,7 +112,9 @@ def _seen(sides: tuple[Lists, Lists], outcomes: Outcomes, vocab_size: int | None
     asked = {drawn.key: key for key, many in outcomes.items() for drawn in many}
     some = [(one, top) for one, top in sides[1] if one.key in asked and len(top) > EVERY and top.ids.shape[1]]
     tried = some[:: max(1, len(some) // TRIED)]
-    width = listed_width([top for side in sides for _, top in side])
+    width = listed_width(
+        [top for side in sides for _, top in side], [one.token_ids for side in sides for one, _ in side]
+    )
     found = 0
     for one, top in tried:
         temperature, cut = asked[one.key]

@@ -129,7 +129,9 @@ def temperatures(
 ) -> Temperatures:
     """The bets on all completions with lists; `alpha`: the chance of one false alarm in the run."""
     sides = [list(baseline), list(candidate)]
-    width = listed_width([top for side in sides for _, top in side])
+    width = listed_width(
+        [top for side in sides for _, top in side], [one.token_ids for side in sides for one, _ in side]
+    )
 
     def outcomes(arm: Capture, side: list[tuple[Completion, TopLogprobs]]) -> Outcomes:
         found: dict[tuple[float, Cut], list[Drawn]] = {}

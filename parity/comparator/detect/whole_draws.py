@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -18,12 +18,25 @@ from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sum
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Cut, among_left, among_listed, best_of, listed_alone, listed_width
+from parity.comparator.reference.temperature import (
+    Beyond,
+    Cut,
+    among_left,
+    among_listed,
+    best_of,
+    beyond,
+    cut_within,
+    listed_alone,
+    listed_width,
+)
 from parity.comparator.statistics import FloatArray
-from parity.records import Capture, Completion, Key, TopLogprobs
+from parity.records import Capture, Completion, Key, TokenIds, TopLogprobs
 
 WIDEST = 20
 """Listed tokens that are looked at where penalties, biases or bans decided as well."""
+
+MOST_TOKENS = 200_000
+"""Of a vocabulary that nobody says the size of."""
 
 HOT: Final = 1.5
 """Temperature above which tokens that are not listed are left out: their part is most of it, and known within wide
@@ -185,14 +198,23 @@ FITTED: Final = 12
 
 
 def with_rows(
-    found: ArmsDraws, listed: Sequence[Listed], arms: tuple[Capture, Capture], asked: Callable[[Completion], float]
+    found: ArmsDraws,
+    listed: Sequence[Listed],
+    arms: tuple[Capture, Capture],
+    reference: Reference,
+    asked: Callable[[Completion], float],
 ) -> ArmsDraws:
     """The same with what single requests have in common: one completion of each, as other samples and rounds have its
     context."""
     alike = []
-    for side in listed:
+    for arm, side in zip(arms, listed, strict=True):
         first = {one.key.request: (one, top) for one, top in reversed(side) if asked(one) >= LOWEST}
-        alike.append(agreement([Row.of(one.token_ids, top, asked(one)) for one, top in reversed(first.values())]))
+        rows = []
+        for one, top in reversed(first.values()):
+            drawn_from = _as_drawn_from(top, one, reference)
+            if drawn_from is not None:
+                rows.append(Row.of(one.token_ids, drawn_from[0], asked(one), Cut.of(arm.sampling_of(one))))
+        alike.append(agreement(rows))
     own_seeds = not by_others(arms[1].header)
     if alike[0] is not None or (alike[1] is not None and not own_seeds):  # it may have been asked with one seed for all
         shared = {
@@ -246,21 +268,29 @@ def _shaped(
         [(one, top) for one, top in side if asked(one) >= LOWEST and _is_shaped(arm, one, reference, few)]
         for arm, side in zip(arms, listed, strict=True)
     ]
-    known = listed_width([top for side in sides for _, top in side])
+    known = listed_width(*_lists_and_tokens(sides))
     drawn_from = [
         [(one, *lists) for one, top in side
-         if (lists := _as_drawn_from(top if few else best_of(top, known), one, reference)) is not None]
+         if (lists := _as_drawn_from(top if few else best_of(top, one.token_ids, known), one, reference)) is not None]
         for side in sides
     ]  # fmt: skip
-    width = WIDEST if few else min(WIDEST, listed_width([top for side in drawn_from for _, top, _ in side]))
+    width = WIDEST if few else min(WIDEST, listed_width(*_lists_and_tokens(drawn_from)))
     outcomes: list[Outcomes] = []
     for arm, some in zip(arms, drawn_from, strict=True):
         groups: dict[tuple[float, Cut], list[Drawn]] = {}
-        for one, top, pushed in some if width >= 2 else ():
-            draws = (among_left if few else among_listed)(top, one.token_ids, width, pushed)
-            groups.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(Drawn(one.key, *draws))
+        for one, top, pushed, left_out in some if width >= 2 else ():
+            draws, places = (among_left if few else among_listed)(top, one.token_ids, width, pushed)
+            how = asked(one), Cut.of(arm.sampling_of(one))
+            known_cut = cut_within(top, left_out, places, width, *how, arm.header.vocab_size or MOST_TOKENS)
+            groups.setdefault(how, []).append(Drawn(one.key, draws.where(known_cut), places[known_cut]))
         outcomes.append(groups)
     return outcomes[0], outcomes[1]
+
+
+def _lists_and_tokens(sides: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[list[TopLogprobs], list[TokenIds]]:
+    """Of both arms."""
+    every = [some for side in sides for some in side]
+    return [some[1] for some in every], [some[0].token_ids for some in every]
 
 
 def _is_shaped(arm: Capture, one: Completion, reference: Reference, few: bool) -> bool:
@@ -269,19 +299,22 @@ def _is_shaped(arm: Capture, one: Completion, reference: Reference, few: bool) -
     return allowed == few and (shaping.penalises or shaping.forbids) and not shaping.unknown
 
 
-def _as_drawn_from(top: TopLogprobs, one: Completion, reference: Reference) -> tuple[TopLogprobs, FloatArray] | None:
-    """(the lists under the request's penalties, nats by which these push each entry down); None where the lists do not
-    say it exactly."""
+def _as_drawn_from(
+    top: TopLogprobs, one: Completion, reference: Reference
+) -> tuple[TopLogprobs, FloatArray, Beyond] | None:
+    """(the lists under the request's penalties, nats by which these push each entry down, what is not listed); None
+    where the lists do not say it exactly."""
     penalised = reference.shaping(one).penalised(one)
     if penalised is None:
-        return top, np.zeros(top.ids.shape)
+        return top, np.zeros(top.ids.shape), beyond(top, top, np.zeros(len(top)))
     length = min(len(top), len(one.token_ids))
     recorded = None if top.logsumexp is None else top.logsumexp[:length]
     found = as_chosen(top.ids[:length], top.values[:length], recorded, one.token_ids[:length], penalised)
     if found is None:
         return None
-    scores, _ = found
+    scores, raised = found
     best = np.nanmax(np.where(np.isfinite(scores), scores, -np.inf), axis=1, keepdims=True, initial=-np.inf)
     lists = TopLogprobs(top.ids[:length], np.where(np.isfinite(best), scores - best, np.nan))
     pushed = top.values[:length] - scores
-    return lists, np.where(np.isfinite(pushed), pushed, 0.0)
+    left_out = beyond(top, TopLogprobs(top.ids[:length], scores), raised)
+    return lists, np.where(np.isfinite(pushed), pushed, 0.0), left_out

@@ -72,7 +72,7 @@ def log_over_blind(other: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_siz
 
 def excess(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:
     """How much less likely drawn tokens are than tokens drawn there are usually: standard deviations of the sum."""
-    draws, places = draws_of(top, tokens, listed_width([top]), None)
+    draws, places = draws_of(top, tokens, listed_width([top], [tokens]), None)
     if not len(places) or not draws.logs.shape[1]:
         return 0.0
     # What is not listed counts as one token of about the last one's weight: this is to compare rows, not to judge them.
@@ -96,7 +96,7 @@ def explains(other: TopLogprobs, tokens: TokenIds, temperature: float, vocab_siz
 def _bounds(top: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_size: int | None) -> tuple[FloatArray, FloatArray]:
     """(least, most) log probability of each drawn token, shape (T,)."""
     least, most = np.full(len(tokens), LEAST), np.zeros(len(tokens))
-    draws, places = draws_of(top, tokens, listed_width([top]), vocab_size)
+    draws, places = draws_of(top, tokens, listed_width([top], [tokens]), vocab_size)
     if not len(places):
         return least, most
     chosen = _chosen(top, tokens)[places]

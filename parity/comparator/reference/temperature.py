@@ -57,6 +57,10 @@ HEDGE = 0.02
 CUT_SLACK = 0.01
 """Share by which a cut may lie elsewhere for the engine that drew."""
 
+NEARLY_ALL = 0.9
+"""Share of lists in which the chosen token is the last, from which on it is not one of the best that all name: of lists
+that all name it among 20, it is the last in one of twenty."""
+
 _AT_ONCE = 256
 """Completions whose lists are looked at together."""
 
@@ -118,11 +122,31 @@ class Bet(Struct, frozen=True):
     """Index of the outcome from which on the other temperature fits."""
 
 
-def listed_width(lists: Sequence[TopLogprobs]) -> int:
-    """How many of the best tokens every list of a run names, besides the chosen one: fewer in one position of 100 at
-    most."""
-    counts = [np.asarray(_usable(top).sum(axis=1)) for top in lists if top.ids.size]
-    return int(np.quantile(np.concatenate(counts), 0.01, method="lower")) if counts else 0
+def listed_width(lists: Sequence[TopLogprobs], tokens: Sequence[TokenIds]) -> int:
+    """How many of the best tokens every list of a run names, besides the chosen one (`tokens`): fewer in one position
+    of 100 at most."""
+    counts, chosen_last = [], []
+    for top, chosen in zip(lists, tokens, strict=True):
+        if top.ids.size:
+            usable = _usable(top)
+            counts.append(np.asarray(usable.sum(axis=1)))
+            chosen_last.append(_is_last(top, usable, chosen))
+    if not counts:
+        return 0
+    count = np.concatenate(counts)
+    width = int(np.quantile(count, 0.01, method="lower"))
+    # Where hardly a token is one of the best, nearly every list has one more.
+    return width - int(width > 1 and np.concatenate(chosen_last)[count == width].mean() > NEARLY_ALL)
+
+
+def _is_last(top: TopLogprobs, usable: npt.NDArray[np.bool_], tokens: TokenIds) -> npt.NDArray[np.bool_]:
+    """Whether no listed token is less likely than the chosen one, shape (T,)."""
+    length = min(len(tokens), len(top))
+    least = np.where(usable, top.values, np.inf).min(axis=1, keepdims=True)[:length]
+    chosen = usable[:length] & (top.ids[:length] == tokens[:length, None])
+    found = np.zeros(len(top), dtype=np.bool_)
+    found[:length] = (chosen & (top.values[:length] <= least)).any(axis=1)
+    return found
 
 
 def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | None) -> tuple[Draws, TokenIds]:
@@ -134,8 +158,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     ids, values = top.ids[:length], logs_listed(top)[:length]
     usable = np.isfinite(values)
     chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
-    # The drawn token stands in the list whatever its rank: where there is one more than usual, it is none of the best.
-    order = np.argsort(-values, axis=1, kind="stable")[:, :width]
+    order = _best_first(ids, values, tokens[:length], width)[:, :width]
     best, best_ids = np.take_along_axis(values, order, 1), np.take_along_axis(ids, order, 1)
     banned = ((ids >= 0) & ~usable & (np.cumsum(ids >= 0, axis=1) > 0)).any(axis=1) & (usable.sum(axis=1) < width)
     known = np.isfinite(best).all(axis=1) & np.isfinite(chosen) & ~banned
@@ -147,11 +170,31 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     return Draws(best[place], rest, drawn, max(1, (vocab_size or 200_000) - width)), place
 
 
-def best_of(top: TopLogprobs, width: int) -> TopLogprobs:
+def _best_first(ids: npt.NDArray[np.int64], values: FloatArray, tokens: TokenIds, width: int) -> npt.NDArray[np.int64]:
+    """Columns of lists, best first, shape (T, K).
+
+    The drawn token stands in the list whatever its rank: where there is one more than `width`, it is none of the best.
+    Logits of 16 bits, or logprobs written with few digits, are often equal. Of equals at the end of the best it must
+    not decide which of them was drawn: the smallest id comes first.
+    """
+    order = np.argsort(-values, axis=1, kind="stable")
+    if values.shape[1] <= width:
+        return order
+    last, next_ = (np.take_along_axis(values, order[:, [at]], 1)[:, 0] for at in (width - 1, width))
+    tied = np.flatnonzero((last == next_) & np.isfinite(last))
+    one_more = np.isfinite(values[tied]).sum(axis=1) == width + 1
+    drawn = one_more[:, None] & (ids[tied] == tokens[tied, None])
+    order[tied] = np.lexsort((ids[tied], drawn, -values[tied]), axis=1)
+    return order
+
+
+def best_of(top: TopLogprobs, tokens: TokenIds, width: int) -> TopLogprobs:
     """Lists of the `width` best alone: the drawn token stands in a list whatever its rank, and a bias that lifts it
     would put it among the best of that list, where it is missing whenever another was drawn."""
+    length = min(len(tokens), len(top))
+    top = TopLogprobs(top.ids[:length], top.values[:length], None if top.logsumexp is None else top.logsumexp[:length])
     values = logs_listed(top)
-    rank = np.argsort(np.argsort(-values, axis=1, kind="stable"), axis=1, kind="stable")
+    rank = np.argsort(_best_first(top.ids, values, tokens[:length], width), axis=1, kind="stable")
     kept = (rank < width) & np.isfinite(values)
     return replace(top, ids=np.where(kept, top.ids, -1), values=np.where(kept, top.values, np.nan))
 
@@ -172,7 +215,7 @@ def among_listed(
     draws, places = draws_of(top, tokens, width, None)
     places = places[draws.drawn < width]
     if pushed is not None:
-        order = np.argsort(-logs_listed(top)[places], axis=1, kind="stable")[:, :width]
+        order = _best_first(top.ids[places], logs_listed(top)[places], tokens[places], width)[:, :width]
         pushed = np.take_along_axis(pushed[places], order, 1)
     return structs.replace(listed_alone(draws), pushed=pushed), places
 
@@ -283,6 +326,64 @@ def shows_cut(draws: Draws, temperature: float, cut: Cut) -> npt.NDArray[np.bool
     fewest = surely_kept(listed, least, cut, 0.0, draws.others)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), width), most, cut), cut)
     return np.asarray((kept == fewest) & (_of_rest(listed, kept, most, cut) == 0))
+
+
+def shares_kept(shares: FloatArray, drawn: npt.NDArray[np.bool_], cut: Cut) -> FloatArray:
+    """Of the shares of listed tokens, (T, K), those that the request's cut leaves. `drawn`: tokens that were drawn,
+    which it did not cut off."""
+    if cut == Cut() or not shares.size:
+        return shares
+    ordered = -np.sort(-shares, axis=1)
+    best = np.maximum(ordered[:, :1], 1e-300)
+    kept, _ = _kept(ordered / best, np.zeros(len(shares)), cut)
+    least = np.take_along_axis(ordered, kept[:, None] - 1, 1)
+    left = np.where((shares >= least) | drawn, shares, 0.0)
+    return np.asarray(left / np.maximum(left.sum(axis=1, keepdims=True), 1e-300), dtype=np.float64)
+
+
+class Beyond(Struct, frozen=True):
+    """What lists leave out, at most, over the best token's logit as the penalties leave it; nats, shape (T,)."""
+
+    mass: FloatArray
+    """Log of the weight of all of these tokens together."""
+    each: FloatArray
+    """Of the likeliest of them."""
+
+    def weight(self, temperature: float, others: int) -> FloatArray:
+        """Of all of them at a temperature, where they are so many, at most."""
+        power = 1.0 / temperature
+        if power >= 1.0:
+            found = self.mass + (power - 1.0) * np.minimum(self.each, self.mass)
+        else:
+            found = np.minimum((1.0 - power) * np.log(others) + power * self.mass, np.log(others) + power * self.each)
+        return np.asarray(np.exp(np.minimum(found, 300.0)), dtype=np.float64)
+
+
+def beyond(top: TopLogprobs, lists: TopLogprobs, raised: FloatArray) -> Beyond:
+    """top: raw logprobs; lists: the same as the penalties leave them; raised: nats by which these raise a token that is
+    not listed, at most, (T,)."""
+    raw = logs_listed(top)[: len(lists)]
+    best = np.where((lists.ids >= 0) & np.isfinite(lists.values), lists.values, -np.inf)
+    rest = np.clip(1.0 - np.exp(raw).sum(axis=1, initial=0.0), 0.0, 1.0)
+    last = np.where(np.isfinite(raw), raw, 0.0).min(axis=1, initial=0.0)
+    off = raised - np.maximum(best.max(axis=1, initial=-np.inf), _LEAST)
+    return Beyond(np.log(rest + _SURE) + off, last + off)
+
+
+def cut_within(
+    lists: TopLogprobs, left_out: Beyond, places: TokenIds, width: int, temperature: float, cut: Cut, others: int
+) -> npt.NDArray[np.bool_]:
+    """Places at which the request's cut keeps none but the `width` best, and the same of these, whatever is not listed
+    weighs, shape of `places`."""
+    if cut.top_p >= 1:  # the others look at one token, or at how many there are
+        return np.ones(len(places), dtype=np.bool_)
+    logs = -np.sort(-logs_listed(lists)[places], axis=1)
+    weights = np.exp((logs - logs[:, :1]) / temperature)
+    listed = weights[:, :width]
+    rest = weights[:, width:].sum(axis=1) + left_out.weight(temperature, others)[places]
+    if cut.top_k:
+        rest = np.where((listed > 0).sum(axis=1) >= cut.top_k, 0.0, rest)
+    return np.asarray(_kept(listed, rest, cut)[0] == _kept(listed, np.zeros(len(listed)), cut)[0])
 
 
 def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, cut: Cut) -> FloatArray:

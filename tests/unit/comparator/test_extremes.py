@@ -142,7 +142,7 @@ def test_answers_of_others_are_no_pass(name: str) -> None:
 
 
 def test_lists_of_no_token_are_no_lists() -> None:
-    assert listed_width([TopLogprobs(np.empty((0, 5), dtype=np.int64), np.empty((0, 5)))]) == 0
+    assert listed_width([TopLogprobs(np.empty((0, 5), dtype=np.int64), np.empty((0, 5)))], [np.arange(0)]) == 0
 
 
 @pytest.mark.parametrize("scored", [False, True])
