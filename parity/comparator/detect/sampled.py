@@ -97,6 +97,7 @@ def judge_sampled(
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         contradicted=shown.contradicted,
         doubtful={key: one for key, one in shown.beyond.lone.items() if key not in corrupt},
+        baseline_ends=_ends_of_baseline(pairs, draws),
         baseline_drawn=baseline_drawn,
         baseline_logprobs=unlike,
         notes=[*notes, *shown.bets.notes, *shown.beyond.notes],
@@ -271,6 +272,19 @@ def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: b
         events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
     broken = false_lists(b)
     return events if broken is None else [*events, broken]
+
+
+def _ends_of_baseline(pairs: Pairs, draws: Draws) -> dict[Key, Message]:
+    """Completions of the baseline alone that end where nothing explains it; what most of them do is its habit."""
+    sides = zip(pairs.baseline, pairs.candidate, pairs.same_prompt.tolist(), strict=True)
+    found = {
+        a.key: why
+        for a, b, same_prompt in sides
+        if same_prompt
+        and (why := stops.unexplained_end(a, draws.rules)) is not None
+        and stops.unexplained_end(b, draws.rules) is None
+    }
+    return found if 2 * len(found) <= len(pairs.keys) else {}
 
 
 def _seen(draws: Draws, shown: Shown, drawn: Sequence[Completion]) -> dict[str, float]:

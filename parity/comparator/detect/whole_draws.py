@@ -315,6 +315,7 @@ def _as_drawn_from(
     scores, raised = found
     best = np.nanmax(np.where(np.isfinite(scores), scores, -np.inf), axis=1, keepdims=True, initial=-np.inf)
     lists = TopLogprobs(top.ids[:length], np.where(np.isfinite(best), scores - best, np.nan))
-    pushed = top.values[:length] - scores
+    with np.errstate(invalid="ignore"):  # engines write minus infinity for a token that cannot come
+        pushed = top.values[:length] - scores
     left_out = beyond(top, TopLogprobs(top.ids[:length], scores), raised)
     return lists, np.where(np.isfinite(pushed), pushed, 0.0), left_out

@@ -143,3 +143,18 @@ def test_a_limit_may_stand_among_a_requests_own_parameters(limit: int | None) ->
         capture("cpu/base", ended), capture("cpu/mtp", goes_on), scores("cpu/mtp", p0=TopLogprobs.from_json(top))
     )
     assert [one.kind for one in found.corrupt] == ([] if limit else [Kind.EARLY_STOP])
+
+
+@pytest.mark.parametrize("at_fault", ["base", "mtp"])
+def test_a_drawn_completion_that_one_arm_broke_off_is_said_of_that_arm(at_fault: str) -> None:
+    sides = []
+    for arm in ("base", "mtp"):
+        said = [completion(TEXT[row : row + 20], f"p{row}") for row in range(8)]
+        if arm == at_fault:
+            said[3] = completion(TEXT[3:9], "p3", finish="abort")
+        sides.append(capture(f"cpu/{arm}", *said, temperature=1.0, max_tokens=20))
+    found = compare(*sides)
+    ends = [one for one in found.reasons if one.id == "conclude.baseline_ends"]
+    assert len(ends) == (at_fault == "base")
+    assert [one.kind for one in found.corrupt] == ([Kind.EARLY_STOP] if at_fault == "mtp" else [])
+    assert "p3" in str(ends[0] if ends else found.corrupt[0].request)
