@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import zlib
@@ -150,6 +151,9 @@ _TOO_LONG = message(
     "capture.record_longer_than", "a record longer than {max_line_bytes} MiB", max_line_bytes=MAX_LINE_BYTES >> 20
 )
 _TOO_MUCH = message("capture.unpacks_too_much", "it unpacks to more than {ratio} times its size", ratio=MAX_RATIO)
+_MARKED = message(
+    "capture.byte_order_mark", "it begins with a byte order mark, which is no JSON: save the file as UTF-8 without one"
+)
 _BLANK = message("capture.blank_lines", "{most} empty lines in a row", most=MAX_BLANK_LINES)
 
 
@@ -175,8 +179,10 @@ def parsed_or_none(number: int, raw: bytes, report: Report, reader: QuickReader 
     try:
         return (loads(raw),)
     except (ValueError, RecursionError):
-        cut = not raw.endswith(b"\n")
-        report(number, CUT_OFF if cut else message("capture.not_valid_json", "not valid JSON"))
+        if raw.startswith(codecs.BOM_UTF8):
+            report(number, _MARKED)
+        else:
+            report(number, CUT_OFF if not raw.endswith(b"\n") else message("capture.not_valid_json", "not valid JSON"))
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import gzip
 import json
 import re
@@ -329,10 +330,11 @@ def test_wrong_count_in_the_footer(write: Writer, name: str, said: int) -> None:
         ((HEADER, "{not json}", FOOTER), 2, "not valid JSON"),
         ((HEADER, b"\x00\xff\xfe garbage \x80", FOOTER), 2, "not valid JSON"),
         ((HEADER, "[" * 100_000, FOOTER), 2, "not valid JSON"),
+        ((codecs.BOM_UTF8 + json.dumps(HEADER).encode(), FOOTER), 1, "byte order mark"),
     ],
     ids=[
         "no header", "two headers", "behind the footer", "unknown", "no record", "list", "number", "not json",
-        "garbage", "deep",
+        "garbage", "deep", "byte order mark",
     ],
 )  # fmt: skip
 def test_structure(write: Writer, records: tuple[Any, ...], line: int, message: str) -> None:
