@@ -85,7 +85,7 @@ def _of_limits(remarks: Remarks) -> tuple[NextStep, ...]:
 def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, found: Found, run: Run) -> Remarks:
     """Everything that is said besides findings, in the order in which it is shown."""
     stats = run.stats
-    other_precision = "precision" in inputs.differences
+    other_precision = settings.of_other_precision(inputs.differences)
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
         remarks += of_the_run.random_sampling(

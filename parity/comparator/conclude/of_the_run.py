@@ -8,7 +8,7 @@ from msgspec import structs
 
 from parity.comparator.conclude.reasons import FLAT, MOST_LISTED
 from parity.comparator.inputs.servers import by_others
-from parity.comparator.inputs.settings import Differences
+from parity.comparator.inputs.settings import Differences, of_other_precision
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.numerics import DOUBT, ROUNDING, beyond_any_kernels
 from parity.comparator.population.numerics_said import of_few_tokens
@@ -254,7 +254,7 @@ def _differing(found: Numerics | None, said: Finding | None, differences: Differ
         differs = _differs(said)
         scored = [Step.SCORE] if of_few_tokens(found) else []
         return reason(differs, *scored, NextStep(Step.LONGER, differs.id, number=4))
-    if "precision" in differences or not beyond_any_kernels(found):
+    if of_other_precision(differences) or not beyond_any_kernels(found):
         return Remarks(limits=(_differs(said),))
     beyond = message(
         "conclude.numerics_beyond",

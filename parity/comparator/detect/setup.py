@@ -15,6 +15,7 @@ from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.logprobs import usual_between, usual_by_scores
 from parity.comparator.detect.rules import Requested
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.moves import Moves, moves
 from parity.comparator.reference.one_sided import one_sided
@@ -40,7 +41,7 @@ def setup_of(
     rules = stops.stop_rules(inputs.candidate.header, inputs.baseline)
     reference, tolerance = references.lookup, references.tolerance
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
-    precision = "precision" in inputs.differences
+    precision = of_other_precision(inputs.differences)
     doubt = doubt_of(options, references.floor, tolerance, reference.scores.values(), other_precision=precision)
     known = inputs.baseline.completions
     own = changed(gaps_alone(references.own.scored), lambda _, gaps: gaps, known.__contains__)

@@ -46,6 +46,11 @@ def has_fingerprints(baseline: Header, candidate: Header) -> bool:
     return left is not None and right is not None
 
 
+def of_other_precision(found: Differences) -> bool:
+    """Are the arms known to compute in other precision?"""
+    return "precision" in found
+
+
 def differences(baseline: Header, candidate: Header) -> Differences:
     """{"versions", "precision", "engine", "checkpoint"}: name to (baseline's, candidate's); only what differs.
 
@@ -140,7 +145,7 @@ def as_notes(found: Differences) -> tuple[Message, ...]:
         notes.append(
             message("inputs.versions", "the arms ran other versions: {settings}", settings=_each(found["versions"]))
         )
-    if "precision" in found:
+    if of_other_precision(found):
         notes.append(
             message(
                 "inputs.precision",
