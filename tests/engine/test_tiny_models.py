@@ -18,9 +18,17 @@ pytestmark = pytest.mark.engine
 
 
 ELSEWHERE = ("mimo", "qwen3_next")
+IN_EACH_RUN = ("deepseek_v3",)
+"""Of three engines that differ little, the one whose attention is latent."""
+
+NAMES = [
+    pytest.param(name, marks=() if name in IN_EACH_RUN else pytest.mark.long)
+    for name, family in FAMILIES.items()
+    if not family.not_on_cpu and name not in ELSEWHERE
+]
 
 
-@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if not f.not_on_cpu and n not in ELSEWHERE])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_family_speculates_and_says_the_same_without(interpreter: Path, tmp_path: Path, name: str) -> None:
     """Latent attention, experts chosen by a sigmoid, other prediction layers: what no other test here runs."""
     write_checkpoint(name, tmp_path / name)
