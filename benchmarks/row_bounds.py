@@ -28,7 +28,8 @@ from worlds.decoding import Forced, force
 from worlds.engine import Arm
 from worlds.world import PREFILL
 
-from parity.comparator.reference.temperature import GREEDY, HEDGE, Cut, bets, draws_of
+from parity.comparator.reference.drawn_lists import Cut, draws_of
+from parity.comparator.reference.temperature import GREEDY, HEDGE, bets
 from parity.comparator.statistics import FloatArray
 from parity.records import Completion, TopLogprobs
 

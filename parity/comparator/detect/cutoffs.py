@@ -17,10 +17,10 @@ from parity.comparator.detect.cases import Doubted, InDoubt
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.cutoff import beyond
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Cut
 from parity.comparator.reference.tolerance import most_by_chance
 from parity.comparator.statistics import binomial_tail
 from parity.messages import Message, message

@@ -25,8 +25,8 @@ from parity.comparator.reference.crossed import (
     residual_sizes,
     set_apart,
 )
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Cut
 from parity.comparator.statistics import FloatArray
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs

@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
-from parity.comparator.reference.temperature import Cut, draws_of, least_likely, logs_of, most_likely, most_likely_of
+from parity.comparator.reference.drawn_lists import Cut, draws_of
+from parity.comparator.reference.temperature import least_likely, logs_of, most_likely, most_likely_of
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.steps import drafts_at, places_of
 from parity.records import Capture, Completion, Header, TopLogprobs

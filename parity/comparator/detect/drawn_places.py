@@ -15,7 +15,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.reference.temperature import Cut, Draws, joined, looks_like, winnings
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined
+from parity.comparator.reference.temperature import looks_like, winnings
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.steps import place_in_step
 from parity.messages import Message, message

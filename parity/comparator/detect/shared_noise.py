@@ -19,7 +19,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces
-from parity.comparator.reference.temperature import Cut, shares_kept
+from parity.comparator.reference.drawn_lists import Cut
+from parity.comparator.reference.temperature import shares_kept
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 

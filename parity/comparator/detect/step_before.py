@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from parity.comparator.detect.drawn_places import Outcomes
 from parity.comparator.detect.events import Event, tokens_event
+from parity.comparator.reference.drawn_lists import draws_of, listed_width
 from parity.comparator.reference.step_before import Won, log_ratios, redrawn, won
-from parity.comparator.reference.temperature import draws_of, listed_width
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import JudgedBy

@@ -11,18 +11,9 @@ from msgspec.structs import replace
 from parity.comparator.detect.drawn_places import Drawn, Outcomes, Places, Tested, by_place, first_greedy
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.trials import TRIED
+from parity.comparator.reference.drawn_lists import Cut, Draws, draws_of, listed_width
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import (
-    Bet,
-    Cut,
-    Draws,
-    bet,
-    bets,
-    draws_of,
-    listed_width,
-    looks_like,
-    winnings,
-)
+from parity.comparator.reference.temperature import Bet, bet, bets, looks_like, winnings
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs
 from parity.records.engine_settings import draft_tokens

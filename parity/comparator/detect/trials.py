@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from parity.comparator.reference.temperature import logs_listed
+from parity.comparator.reference.drawn_lists import logs_listed
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8

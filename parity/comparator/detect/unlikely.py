@@ -11,8 +11,8 @@ from parity.comparator.detect.draws import Draws
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.reference import copies, surprisal
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import BoolArray
-from parity.comparator.reference.temperature import Cut
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import EndEvidence

@@ -15,20 +15,11 @@ from parity.comparator.detect.shared_noise import Row, agreement, factors, share
 from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of, times_of
+from parity.comparator.reference.drawn_lists import Cut, among_left, among_listed, best_of, listed_alone, listed_width
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import (
-    Beyond,
-    Cut,
-    among_left,
-    among_listed,
-    best_of,
-    beyond,
-    cut_within,
-    listed_alone,
-    listed_width,
-)
+from parity.comparator.reference.temperature import Beyond, beyond, cut_within
 from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, TokenIds, TopLogprobs
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.temperature import Cut, logs_listed
+from parity.comparator.reference.drawn_lists import Cut, logs_listed
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 

@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 import numpy as np
 
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.isolated import MOST
-from parity.comparator.reference.temperature import Cut
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 

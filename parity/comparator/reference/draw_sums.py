@@ -13,7 +13,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined, shows_cut
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined
+from parity.comparator.reference.temperature import drawn_from, shows_cut
 from parity.comparator.statistics import FloatArray, bennett
 from parity.records import TokenIds
 

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.reference.temperature import CUT_SLACK, Cut, Draws, drawn_from, joined, surely_kept, weights_at
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined
+from parity.comparator.reference.temperature import CUT_SLACK, drawn_from, surely_kept, weights_at
 from parity.comparator.statistics import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]

@@ -12,14 +12,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.temperature import (
-    ENOUGH,
-    Cut,
-    Draws,
-    logs_listed,
-    most_likely_of,
-    weights_at,
-)
+from parity.comparator.reference.drawn_lists import Cut, Draws, logs_listed
+from parity.comparator.reference.temperature import ENOUGH, most_likely_of, weights_at
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 

@@ -12,8 +12,8 @@ from worlds.trials import Faulty, judge
 
 from parity.comparator.detect.trials import with_entries
 from parity.comparator.reference.copies import chance_logs, find_copy
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.surprisal import tail_logs
-from parity.comparator.reference.temperature import Cut
 from parity.records import Kind, TopLogprobs
 
 ALPHA = 0.001

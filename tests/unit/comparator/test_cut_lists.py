@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from parity.comparator.detect.shared_noise import Row, agreement
-from parity.comparator.reference.temperature import (
-    Beyond,
-    Cut,
-    beyond,
-    cut_within,
-    draws_of,
-    listed_width,
-    shares_kept,
-)
+from parity.comparator.reference.drawn_lists import Cut, draws_of, listed_width
+from parity.comparator.reference.temperature import Beyond, beyond, cut_within, shares_kept
 from parity.records import TokenIds, TopLogprobs
 
 WORDS, LISTED = 4000, 20

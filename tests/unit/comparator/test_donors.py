@@ -12,7 +12,7 @@ from captures import capture, completion
 from parity.comparator import Comparison, compare
 from parity.comparator.detect.crossings import EACH, SCORED, STRANGE, crossings, sequence
 from parity.comparator.reference.crossed import Asked, log_won, set_apart
-from parity.comparator.reference.temperature import Cut
+from parity.comparator.reference.drawn_lists import Cut
 from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.crossings import Crossed, Crossing
 from parity.records.evidence import LeakEvidence

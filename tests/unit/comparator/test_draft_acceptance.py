@@ -25,7 +25,7 @@ from parity.comparator.detect.draft_acceptance import (
     unchecked_seen,
 )
 from parity.comparator.detect.drawn_places import Drawn
-from parity.comparator.reference.temperature import Cut, Draws
+from parity.comparator.reference.drawn_lists import Cut, Draws
 from parity.comparator.streams.steps import drafts_at
 from parity.pipeline.inside import look_inside, with_drafts
 from parity.records import Key, SpecTrace, TopLogprobs, Verdict

@@ -22,7 +22,8 @@ from parity.comparator.population.drawn import test_draws as draws_test
 from parity.comparator.population.drawn_run import PROVEN
 from parity.comparator.population.moved import most
 from parity.comparator.reference.draw_sums import FEWEST, NAMES, AtPlaces, DrawSums, numbers_of, sums_of
-from parity.comparator.reference.temperature import Cut, Draws, drawn_from, shows_cut
+from parity.comparator.reference.drawn_lists import Cut, Draws
+from parity.comparator.reference.temperature import drawn_from, shows_cut
 from parity.comparator.statistics import bennett, binomial_tail
 from parity.records import Key, TopLogprobs, Verdict
 from parity.records.next_steps import Step

@@ -16,7 +16,7 @@ from worlds.trials import Trial, judge
 from worlds.world import WORDS
 
 from parity.comparator import CompareOptions, compare
-from parity.comparator.reference.temperature import listed_width
+from parity.comparator.reference.drawn_lists import listed_width
 from parity.records import RUN, Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 
 FORCED: tuple[Mapping[str, Any], ...] = (

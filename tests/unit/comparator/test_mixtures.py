@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from parity.comparator.population.mixtures import Mixed, ways_seen
 from parity.comparator.population.mixtures import test_mixtures as mixtures_test
+from parity.comparator.reference.drawn_lists import Cut, Draws
 from parity.comparator.reference.other_draws import WAYS, ArmsOdds, Odds, odds_of
-from parity.comparator.reference.temperature import Cut, Draws, drawn_from
+from parity.comparator.reference.temperature import drawn_from
 from parity.comparator.statistics import FloatArray, holm
 
 ALPHA = 0.001 / 6

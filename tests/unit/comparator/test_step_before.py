@@ -13,8 +13,8 @@ from worlds.trials import Judged, Trial, judge
 from worlds.world import WORDS
 
 from parity.comparator import CompareOptions
+from parity.comparator.reference.drawn_lists import Cut, draws_of
 from parity.comparator.reference.step_before import RATES, log_ratios, won
-from parity.comparator.reference.temperature import Cut, draws_of
 from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
 
 ROWS, TOKENS = 64, 64

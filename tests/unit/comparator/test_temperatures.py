@@ -11,7 +11,8 @@ from captures import capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.comparator.reference.cutoff import beyond
-from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like, winnings
+from parity.comparator.reference.drawn_lists import Cut, draws_of
+from parity.comparator.reference.temperature import bets, looks_like, winnings
 from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.evidence import CutoffEvidence, TemperatureEvidence
 
