@@ -133,7 +133,7 @@ def _diverged(view: RunView) -> Iterator[Message]:
             "see whether it comes back, and how often: `parity run … --rounds {rounds}`",
             rounds=5 * run.rounds,
         )
-        if run.id:
+        if run.id and run.source == "run":  # of captures from elsewhere there is no plan to run again
             yield message(
                 "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
             )

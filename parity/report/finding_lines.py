@@ -15,7 +15,7 @@ from parity.view import FindingView
 from parity.view.tokens import TokenText
 
 REFERENCE: Final = message("terminal.reference.name", "reference")
-NO_NUMBER: Final = message("terminal.logprob.none", "not a number")
+NO_NUMBER: Final = message("terminal.logprob.none", "not listed, or not a number")
 CHOSEN: Final = message("terminal.chosen", "(chosen)")
 
 

@@ -107,7 +107,7 @@ ENGLISH: dict[str, str] = {
     "heading.donor": "Whose tokens these are",
     "donor.tokens": "The {part} of {donor}, from its token {start} on:",
     "source.expected": "expected",
-    "logprob.none": "not a number",
+    "logprob.none": "not listed, or not a number",
     "evidence.logprob": "At token {position}:",
     "expected.parted": "The texts had parted at token {first} already, at a token that the reference supports.",
     "tokens.expected": "expected token ids from {start}",

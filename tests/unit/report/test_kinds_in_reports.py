@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from lxml import html as lxml_html
 from rich.console import Console
 from support.captures import TEXT, capture, completion
 
 from parity.comparator import compare
 from parity.records import Completion, TopLogprobs
+from parity.report.advice import next_steps
 from parity.report.format import Wanted
 from parity.report.formats import md
 from parity.report.formats.html import html_report
@@ -114,10 +117,10 @@ def test_a_logprob_that_is_no_number() -> None:
     assert "1 of 8 completions came with logprobs that are wrong" in report
     assert "not a number" in cards(view)[0]
     table = section(report, "What shows it")
-    assert "| `cpu/mtp` | not a number |" in table
+    assert "| `cpu/mtp` | not listed, or not a number |" in table
     assert "| expected |" not in table, "nobody scored it"
     assert "rests on the tokens alone" not in report
-    assert "logprob of that token: not a number" in shown
+    assert "logprob of that token: not listed, or not a number" in shown
 
 
 def test_a_text_that_is_not_that_of_its_tokens() -> None:
@@ -150,3 +153,11 @@ def test_a_sample_that_is_another_one_again() -> None:
     assert "nothing draws" not in report
     assert "#### Expected" not in report, "another draw is not what was expected"
     assert "sample 0" in section(report, "What shows it")
+
+
+@pytest.mark.parametrize(("source", "offered"), [("run", True), ("compare", False)])
+def test_a_smaller_plan_is_offered_only_where_there_is_a_plan(source: str, offered: bool) -> None:
+    """`parity reduce --run` runs a plan again; captures from elsewhere have none."""
+    view = seen(rows(logprobs=logprobs(-0.2)), [*rows(1, logprobs=logprobs(float("nan"))), *rows()[1:]])
+    stored = replace(view, run=replace(view.run, id="run-1", source=source))
+    assert any("parity reduce --run run-1" in str(one) for one in next_steps(stored)) == offered
