@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from parity.comparator.reference.drawn_lists import logs_listed
+from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, logs_listed
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8
@@ -33,7 +33,7 @@ def random_tokens_seen(
 
     def put(one: Completion, rng: np.random.Generator) -> TokenIds | None:
         place = int(rng.integers(0, len(one.token_ids) - STRETCH + 1))
-        wrong = rng.integers(0, vocab_size or 200_000, size=STRETCH)
+        wrong = rng.integers(0, vocab_size or LARGE_VOCABULARY, size=STRETCH)
         return np.concatenate([one.token_ids[:place], wrong, one.token_ids[place + STRETCH :]])
 
     long_enough = [one for one in completions if len(one.token_ids) >= STRETCH]
@@ -84,7 +84,7 @@ def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> 
     that is left."""
     values = logs_listed(top)
     rest = np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0)
-    share = np.log(rest / max(1, (vocab_size or 200_000) - top.ids.shape[1]))
+    share = np.log(rest / max(1, (vocab_size or LARGE_VOCABULARY) - top.ids.shape[1]))
     listed = (top.ids == tokens[:, None]).any(axis=1)
     ids = np.concatenate([top.ids, np.where(listed, -1, tokens)[:, None]], axis=1)
     return TopLogprobs(ids, np.concatenate([values, np.where(listed, -np.inf, share)[:, None]], axis=1))

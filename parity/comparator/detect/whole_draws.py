@@ -15,7 +15,15 @@ from parity.comparator.detect.shared_noise import Row, agreement, factors, share
 from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of, times_of
-from parity.comparator.reference.drawn_lists import Cut, among_left, among_listed, best_of, listed_alone, listed_width
+from parity.comparator.reference.drawn_lists import (
+    LARGE_VOCABULARY,
+    Cut,
+    among_left,
+    among_listed,
+    best_of,
+    listed_alone,
+    listed_width,
+)
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
@@ -25,9 +33,6 @@ from parity.records import Capture, Completion, Key, TokenIds, TopLogprobs
 
 WIDEST = 20
 """Listed tokens that are looked at where penalties, biases or bans decided as well."""
-
-MOST_TOKENS = 200_000
-"""Of a vocabulary that nobody says the size of."""
 
 HOT: Final = 1.5
 """Temperature above which tokens that are not listed are left out: their part is most of it, and known within wide
@@ -272,7 +277,7 @@ def _shaped(
         for one, top, pushed, left_out in some if width >= 2 else ():
             draws, places = (among_left if few else among_listed)(top, one.token_ids, width, pushed)
             how = asked(one), Cut.of(arm.sampling_of(one))
-            known_cut = cut_within(top, left_out, places, width, *how, arm.header.vocab_size or MOST_TOKENS)
+            known_cut = cut_within(top, left_out, places, width, *how, arm.header.vocab_size or LARGE_VOCABULARY)
             groups.setdefault(how, []).append(Drawn(one.key, draws.where(known_cut), places[known_cut]))
         outcomes.append(groups)
     return outcomes[0], outcomes[1]

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from parity.comparator.reference.drawn_lists import Cut
+from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, Cut
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
@@ -46,7 +46,7 @@ def beyond(
     if given is not None:
         own = np.where(np.isfinite(own), np.fmin(np.fmax(own, given[:length]), own + MOST), own)
     rivals = np.where(is_own, -np.inf, logs)
-    unlisted = max(1, (vocab_size or 200_000) - ids.shape[1])
+    unlisted = max(1, (vocab_size or LARGE_VOCABULARY) - ids.shape[1])
     found = np.minimum.reduce([_beyond(own, rivals, one, cut, unlisted) for one in tempered])
     result[:length] = np.where(np.isfinite(own), found, 0.0)
     return result

@@ -16,6 +16,9 @@ from msgspec import Struct, structs
 from parity.comparator.statistics import FloatArray
 from parity.records import Json, TokenIds, TopLogprobs
 
+LARGE_VOCABULARY = 200_000
+"""Tokens of a vocabulary that nobody says the size of: more than most have."""
+
 NEARLY_ALL = 0.9
 """Share of lists in which the chosen token is the last, from which on it is not one of the best that all name: of lists
 that all name it among 20, it is the last in one of twenty."""
@@ -116,7 +119,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     rest = np.clip(1.0 - np.exp(best[place]).sum(axis=1), 0.0, 1.0)
     drawn = np.where(hit.any(axis=1), hit.argmax(axis=1), width)
     rest = np.where(drawn == width, np.maximum(rest, np.exp(chosen[place])), rest)
-    return Draws(best[place], rest, drawn, max(1, (vocab_size or 200_000) - width)), place
+    return Draws(best[place], rest, drawn, max(1, (vocab_size or LARGE_VOCABULARY) - width)), place
 
 
 def _best_first(ids: npt.NDArray[np.int64], values: FloatArray, tokens: TokenIds, width: int) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.drawn_lists import logs_listed
+from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, logs_listed
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs
@@ -81,7 +81,7 @@ def tail_logs(
     is_chosen = ids == tokens[:length, None]
     chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
     power = 1.0 / temperature
-    vocabulary = float(vocab_size or 200_000)
+    vocabulary = float(vocab_size or LARGE_VOCABULARY)
     # All of it over the best one's weight: a large bias at a low temperature makes weights that no float holds.
     most = listed.max(axis=1)
     most = np.where(np.isfinite(most), most, 0.0)
