@@ -68,10 +68,11 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def show(self, content: Content, row: int) -> None:
         before, self.content = self.content, content
-        self.cursor = min(max(0, row), max(0, len(content.alignment) - 1))
+        at, self.cursor = self.cursor, min(max(0, row), max(0, len(content.alignment) - 1))
         if not (before.alignment is content.alignment and before.left is content.left):
             self._arrange()
-        self._follow(middle=True)
+        # What the capture adds may come while the screen is being laid out: the same place is not a move.
+        self._follow(middle=True, again=before.alignment is content.alignment and at == self.cursor)
         self.refresh()
 
     def toggle(self) -> None:
