@@ -394,8 +394,10 @@ class Rates(_Numbers, frozen=True, kw_only=True):
     identical: int = 0
     near_tie: int = 0
     corrupt: int = 0
+    """Of those that came; tables and verdicts count `missing` among the corrupt as well."""
     unjudged: int = 0
     missing: int = 0
+    """Completions of the baseline that the candidate did not return."""
     sampled: int = 0
     judged: int = 0
     rates: Mapping[str, Rate] = {}

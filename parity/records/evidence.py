@@ -201,7 +201,10 @@ class RuleEvidence(Evidence, frozen=True, kw_only=True):
 
 
 class LogprobEvidence(Evidence, frozen=True, kw_only=True):
+    count: int = 0
+    """Positions that are off; 0 in files of an older parity."""
     positions: tuple[int, ...] | None = None
+    """The first of them."""
     worst_position: int | None = None
     logprob: float | None
     score: float | None

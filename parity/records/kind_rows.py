@@ -154,6 +154,7 @@ Kind.WRONG_TEMPERATURE = register(
         title=message("kind.wrong_temperature", "drawn at another temperature"),
         question=message("kind.question.wrong_temperature", "At which temperature was it drawn?"),
         evidence=TemperatureEvidence,
+        one_place=False,
         precedence=85,
     )
 )
@@ -173,7 +174,7 @@ Kind.MISSING_COMPLETION = register(
         family=Family.SET,
         claim=message("kind.claim.missing_completion", "{count} of {completions} completions did not come"),
         title=message("kind.missing_completion", "missing completions"),
-        question=message("kind.question.missing_completion", "Which side lacks it?"),
+        question=message("kind.question.missing_completion", "Which completion did not come?"),
         evidence=MissingEvidence,
         completion_class="missing",
         needs_expected_tokens=False,
@@ -184,7 +185,7 @@ Kind.DUPLICATE_COMPLETION = register(
         name="duplicate_completion",
         family=Family.SET,
         claim=message(
-            "kind.claim.duplicate_completion", "{count} of {completions} completions are copies of another sample"
+            "kind.claim.duplicate_completion", "{count} of {completions} completions are the same as another sample"
         ),
         title=message("kind.duplicate_completion", "the same sample twice"),
         question=message("kind.question.duplicate_completion", "Of which sample is it a copy?"),

@@ -126,6 +126,8 @@ class KindRow:
     """Unsupported tokens in it and right after it need no finding of their own."""
     explained_away: bool = False
     """It needs no finding where another kind `explains_rest`."""
+    one_place: bool = True
+    """Its position is where something went wrong; False: the first token of what shows it together."""
     may_be_doubted: bool = False
     """Rests on the reference's gaps alone, and so gives way where these are small."""
     may_come_and_go: bool = False

@@ -4,6 +4,7 @@ known reports."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from parity.language import in_a_row
 from parity.messages import Message
@@ -71,13 +72,22 @@ def _verdict(view: RunView, texts: Texts) -> str:
     return texts("lead.verdict", verdict=inline(view.run.verdict), reasons=reasons)
 
 
+_LEADS: Final = {
+    (True, True): "lead.sampled",
+    (True, False): "lead.corrupt",
+    (False, True): "lead.benign.drawn",
+    (False, False): "lead.benign",
+}
+"""By whether anything is corrupt, and whether tokens were drawn at random."""
+
+
 def _lead(view: RunView, texts: Texts) -> str:
     arm = (view.suspected or view.candidates or list(view.arms))[0]
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
     drawn = not view.run.greedy
     parts = [
         texts(
-            "lead.sampled" if drawn and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
+            _LEADS[bool(arm.corrupt), drawn],
             requests=len(view.requests),
             sampling=inline(facts.sampling_in_words(view)),
             baseline=code(view.run.baseline),

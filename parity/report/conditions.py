@@ -10,6 +10,7 @@ from typing import Final
 
 from parity.comparator.statistics import fisher_more
 from parity.messages import Message
+from parity.records import Kind
 from parity.report.prose import Code
 from parity.report.texts import sentence as say
 from parity.view import ArmView, FindingView, RunView
@@ -64,7 +65,7 @@ def _by_place(arm: ArmView, lengths: Mapping[str, int], found: Sequence[FindingV
     """Where each corrupt completion first goes wrong: at one output token, or at the start of a block."""
     first: dict[tuple[str, int, int], int] = {}
     for one in found:
-        if one.position is not None and one.request in lengths:
+        if one.position is not None and one.request in lengths and Kind(one.kind).row.one_place:
             key = (one.request, one.key.round, one.key.sample)
             first[key] = min(one.position, first.get(key, one.position))
     if len(first) < FEWEST:

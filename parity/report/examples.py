@@ -13,12 +13,14 @@ from parity.messages import Message
 from parity.records import TokenIds
 from parity.records.evidence import (
     CopyOfSampleEvidence,
+    EndEvidence,
     Evidence,
     InputEvidence,
     LeakEvidence,
     LocatedEvidence,
     LogprobEvidence,
     MissingEvidence,
+    NearTieEvidence,
     NumericsEvidence,
     TextEvidence,
     ViolationEvidence,
@@ -227,10 +229,15 @@ def _reference(view: RunView, finding: FindingView) -> Iterator[Part]:
         bound = say("evidence.bound") if finding.is_lower_bound else ""
         allowed = view.tolerance if finding.tolerance is None else finding.tolerance
         yield say("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed)
+    ending = finding.evidence
+    if isinstance(ending, EndEvidence | NearTieEvidence) and ending.gap_of_ending_here is not None:
+        yield say("evidence.end", gap=f"{ending.gap_of_ending_here:.3f}", tolerance=view.tolerance)
+    elif not listed and finding.gap is None:
+        yield say("evidence.none")
     if not listed:
-        if finding.gap is None:
-            yield say("evidence.none")
         return
+    if finding.gap_is_moved:
+        yield say("evidence.moved")
     rows: list[tuple[Cell, ...]] = []
     for number, (token, value, gap) in enumerate(listed):
         role = say("role.chosen") if token == finding.token else say("role.best") if number == 0 else ""

@@ -61,7 +61,7 @@ def title(view: RunView, texts: Texts) -> str:
     if (why := view.open_reason) is not None:
         text = texts("title.baseline" if view.against_baseline else "title.open", why=texts.said(why), **common)
     elif chosen is None or not chosen.is_corrupt:
-        text = texts("title.benign", **common)
+        text = texts("title.benign" if view.run.greedy else "title.benign.drawn", **common)
     elif not view.asked_for_finding and not view.run.greedy and not common["corrupt"]:
         text = texts("title.samples", **common)
     elif view.asked_for_finding or not common["corrupt"]:
@@ -156,7 +156,7 @@ def measured(view: RunView) -> Iterator[Message]:
     baseline = Code(view.run.baseline)
     for arm in [*view.candidates, *view.controls]:
         yield say(
-            "measured.counts",
+            "measured.counts" if view.run.greedy else "measured.counts.drawn",
             arm=Code(arm.name),
             completions=arm.completions,
             identical=arm.count("identical"),
@@ -192,7 +192,12 @@ def measured(view: RunView) -> Iterator[Message]:
         yield say("measured.again", arm=Code(arm.name), seen=len(seen), rounds=rounds)
     floors = [arm.figures for arm in view.candidates if arm.figures.floor_gap is not None]
     for floor in floors[:1]:
-        yield say("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
+        yield say(
+            "measured.floor.rejected" if floor.floor_rejected else "measured.floor",
+            largest=floor.floor_gap,
+            tokens=(floor.floor_tokens or 0) - floor.floor_rejected,
+            rejected=floor.floor_rejected,
+        )
 
 
 VIOLATIONS = 8
@@ -319,7 +324,7 @@ def controls(view: RunView) -> Iterator[Message]:
             yield say(name, arm=Code(arm.name), corrupt=arm.faulty, completions=arm.total, note=note)
         elif arm.is_clean:
             yield say(
-                "control.clean",
+                "control.clean" if view.run.greedy else "control.clean.drawn",
                 arm=Code(arm.name),
                 completions=arm.completions,
                 identical=arm.count("identical"),

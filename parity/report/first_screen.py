@@ -31,9 +31,12 @@ def what(view: RunView) -> Message:
         return say(name, arm=Code(arm.name), baseline=Code(view.run.baseline), why=why)
     if not arm.corrupt:
         return say(
-            "first.benign", arm=Code(arm.name), near=arm.count("near_tie"), completions=arm.completions,
+            "first.benign" if view.run.greedy else "first.benign.drawn",
+            arm=Code(arm.name),
+            near=arm.count("near_tie"),
+            completions=arm.completions,
             baseline=Code(view.run.baseline),
-        )  # fmt: skip
+        )
     claims = facts.claims(view, arm, drawn=not view.run.greedy)
     return say("first.what", arm=Code(arm.name), claims=claims, baseline=Code(view.run.baseline))
 
@@ -59,9 +62,13 @@ def _of_fault(view: RunView, arm: ArmView) -> Iterator[Message]:
     if arm.corrupt_interval is not None and arm.faulty:
         low, high = arm.corrupt_interval
         yield say(
-            "first.rate", faulty=arm.faulty, completions=arm.total, rate=_percent(arm.faulty / arm.total),
-            low=_percent(low), high=_percent(high),
-        )  # fmt: skip
+            "first.rate.whole" if arm.of_run else "first.rate",
+            faulty=arm.faulty,
+            completions=arm.total,
+            rate=_percent(arm.faulty / arm.total),
+            low=_percent(low),
+            high=_percent(high),
+        )
     for clean in clean_arms(view, arm):
         settings = list(map(Code, _differences(clean, arm)))
         name = "first.clean" if settings else "first.clean.same"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,8 @@ COLUMNS: Final = 400
 """Width of the texts shown around a token."""
 AROUND: Final = 12
 """Token ids shown on either side of the token in question."""
+
+_IN_WORD: Final = re.compile("[A-Za-z0-9]")
 
 Cell = Message | str
 
@@ -126,9 +129,22 @@ def _own_text(text: str, other: str | None) -> str:
     at = shared_start(text, other) if other is not None else 0
     if other is None or at == len(text) == len(other):
         return clip(text, COLUMNS)
-    before = clip(text[:at], COLUMNS * 6 // 10, from_end=True)
-    shown = text[at : at + 1] or "(end)"
-    return f"{before}{OPEN}{shown}{CLOSE}{clip(text[at + 1 :], COLUMNS * 4 // 10)}"
+    start, end = _word_around(text, at)
+    before = clip(text[:start], COLUMNS * 6 // 10, from_end=True)
+    return f"{before}{OPEN}{text[start:end] or '(end)'}{CLOSE}{clip(text[end:], COLUMNS * 4 // 10)}"
+
+
+def _word_around(text: str, at: int) -> tuple[int, int]:
+    """Where the word begins and ends that holds a character: a mark inside of it would be taken for a token's. A
+    character that is no ASCII letter or digit is by itself."""
+    if not _IN_WORD.fullmatch(text[at : at + 1]):
+        return at, at + 1
+    start, end = at, at + 1
+    while start and _IN_WORD.fullmatch(text[start - 1]):
+        start -= 1
+    while end < len(text) and _IN_WORD.fullmatch(text[end]):
+        end += 1
+    return start, end
 
 
 def shared_start(a: str, b: str) -> int:

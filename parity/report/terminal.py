@@ -110,7 +110,7 @@ def _examples(console: Console, view: RunView) -> None:
             console,
             message(
                 "terminal.reference",
-                "(reference: {baseline}, speculation off, asked about the candidate's own tokens)",
+                "(reference: {baseline}, asked about the candidate's own tokens)",
                 baseline=view.run.baseline,
             ),
         )

@@ -22,6 +22,7 @@ ENGLISH: dict[str, str] = {
     "title.samples": "samples that are not drawn as the baseline's are, with {setting} ({model}, {version})",
     "title.benign": "no fault: {near} of {completions} completions part at near-ties with {setting} ({model}, "
     "{version})",
+    "title.benign.drawn": "no fault: {completions} completions drawn with {setting} ({model}, {version})",
     "title.open": "not decided: {why} ({model}, {version})",
     "title.baseline": "{why} ({model}, {version})",
     "heading.environment": "Your current environment",
@@ -60,10 +61,14 @@ ENGLISH: dict[str, str] = {
     "first.what": "**In {arm}, {claims}.** {baseline}, asked the same, is the baseline.",
     "first.benign": "**Nothing corrupt was found in {arm}**: {near} of {completions} completions part from those of "
     "{baseline}, at near-ties.",
+    "first.benign.drawn": "**Nothing corrupt was found in {arm}**: no test tells its {completions} completions, drawn "
+    "at random, from those of {baseline}.",
     "first.open": "**Not decided**: {why}",
     "first.baseline": "**{arm} is not accused, {baseline} is**: {why}",
     "first.condition": "Common condition: {condition}",
     "first.rate": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}).",
+    "first.rate.whole": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}), each by itself; "
+    "the run as a whole is off as well.",
     "first.clean": "Not with {settings}: {arm}, {completions} completions, none corrupt.",
     "first.clean.same": "Not in {arm}, which has the same settings: {completions} completions, none corrupt.",
     "first.cause": "Cause, from the recorded steps of {arm}: {cause}",
@@ -75,13 +80,16 @@ ENGLISH: dict[str, str] = {
     "first.again.run": "To see it again: {command}",
     "fold.rest": "How it was judged, all arms, what was not checked, known reports",
     # the description
-    "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
+    "lead.corrupt": "Every arm ran the same prompts ({requests}, as token ids; {sampling}) and was compared with "
     "{baseline}, token by token. In {arm}, {claims}. Kinds: {kinds}.",
-    "lead.sampled": "The same {requests} prompts (token ids, {sampling}) were run on every arm. Sampling is random, so "
+    "lead.sampled": "Every arm ran the same prompts ({requests}, as token ids; {sampling}). Sampling is random, so "
     "tokens need not be equal, and distributions are compared. In {arm}, {claims}. Kinds: {kinds}.",
-    "lead.benign": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
+    "lead.benign": "Every arm ran the same prompts ({requests}, as token ids; {sampling}) and was compared with "
     "{baseline}, token by token. Nothing corrupt was found: {near} of {completions} completions of {arm} part from the "
     "baseline, each at a token that the reference holds for as good as its best one within {tolerance} nats.",
+    "lead.benign.drawn": "Every arm ran the same prompts ({requests}, as token ids; {sampling}). Sampling is random, "
+    "so tokens need not be equal, and distributions are compared. Nothing corrupt was found in {completions} "
+    "completions of {arm}.",
     "lead.verdict": "Verdict of the run: {verdict}. {reasons}",
     "lead.unfinished": "The run has no verdict ({status}): this is what there is of it so far.",
     "lead.planted": "**A fault was planted in this engine on purpose ({fault}): this is an example, not to be filed.**",
@@ -116,7 +124,9 @@ ENGLISH: dict[str, str] = {
     "prompt": "Prompt:",
     "evidence.gap": "The token chosen lies {gap} nats below the best one{bound} (allowed: {tolerance}).",
     "evidence.bound": " at least, for it is not among the top tokens listed",
-    "evidence.none": "No logprobs were recorded for this place: the finding rests on the tokens alone.",
+    "evidence.none": "The reference says nothing of this place: the finding rests on the tokens.",
+    "evidence.end": "To end here lies {gap} nats below the best token (allowed: {tolerance}).",
+    "evidence.moved": "The gap is that under the request's penalties and biases; the logprobs are those without.",
     "evidence.steps": "These are the engine's own counts. No reference and no tolerance has a part in it.",
     "evidence.lanes": "Requests: {names}",
     "evidence.undamaged": "The tokens of this completion are those of {arm}: the fault left no trace in them.",
@@ -130,6 +140,7 @@ ENGLISH: dict[str, str] = {
     "gist.",
     "repro.command": "The run this report is made from:",
     "control.clean": "{arm}: {completions} completions, {identical} identical, {near} near-ties, none corrupt.",
+    "control.clean.drawn": "{arm}: {completions} completions drawn at random, none corrupt.",
     "control.baseline": "{arm}: the baseline ({completions} completions).",
     "control.caught": "{arm}: a fault planted on purpose, found in {corrupt} of {completions} completions. The "
     "comparison sees what it claims to see.",
@@ -141,6 +152,7 @@ ENGLISH: dict[str, str] = {
     # measured and inferred
     "measured.counts": "{arm}: {completions} completions, {identical} identical to {baseline}, {near} part at "
     "near-ties only, {corrupt} corrupt{kinds}.",
+    "measured.counts.drawn": "{arm}: {completions} completions drawn at random, {corrupt} corrupt{kinds}.",
     "measured.kinds": " ({kinds})",
     "kind.count": "{kind} ({count})",
     "kind.of_run": "{kind} (the run as a whole)",
@@ -157,13 +169,15 @@ ENGLISH: dict[str, str] = {
     "prompt and output counted.",
     "measured.again": "{arm}: something corrupt in {seen} of {rounds} rounds of the same batch.",
     "measured.floor": "The reference's own noise: at most {largest} nats over {tokens} tokens of the baseline.",
+    "measured.floor.rejected": "The reference's own noise: at most {largest} nats over {tokens} tokens of the "
+    "baseline; {rejected} more are too far below the best to be noise.",
     "inferred.kind": "The name of the kind ({kind}) is a reading of the tokens: {why}",
     "inferred.suspect": "The pattern of verdicts points at {name}: {why}",
     "inferred.none": "Nothing is concluded about the cause.",
     "inferred.rate": "Among completions like these, between {low} and {high} are affected (95 %).",
     # what was not checked
-    "unchecked.backends": "Other hardware: only {backends} was run.",
-    "unchecked.versions": "Other versions of vLLM: only {versions} was run.",
+    "unchecked.backends": "Hardware other than {backends}.",
+    "unchecked.versions": "Versions of vLLM other than {versions}.",
     "unchecked.transformers": "The implementation in `transformers`: it was not run. The reference is this engine "
     "with speculation off.",
     "unchecked.reference": "A fault that the engine's prefill has with speculation off as well: the reference would "
@@ -173,7 +187,7 @@ ENGLISH: dict[str, str] = {
     "that takes {needed}.",
     "unchecked.sampling": "Random sampling: the run is greedy.",
     "unchecked.reduced": "Whether fewer prompts or fewer tokens would do: the batch is as it was run.",
-    "known.lead": "Same kind of finding, and none of the conditions is contradicted by this run. Whether it is the "
+    "known.lead": "Of kinds that this run has, and none of their conditions is contradicted by it. Whether it is the "
     "same bug has to be looked at.",
     "known.row": "{threads}: {symptom}. {trigger}.{state} Conditions that hold here: {holds}.{unknown}",
     "known.unknown": " Not known here: {unknown}.",

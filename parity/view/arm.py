@@ -66,6 +66,8 @@ class Figures:
     floor_gap: float | None = None
     """Largest gap of the baseline's own tokens."""
     floor_tokens: int | None = None
+    floor_rejected: int = 0
+    """Of those tokens, the ones that lie too far below the best to be noise; `floor_gap` leaves them out."""
     drafted: int | None = None
     accepted: int | None = None
     kinds: tuple[tuple[str, int], ...] = ()

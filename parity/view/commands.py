@@ -228,7 +228,9 @@ def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return _made(step, arm, what, words)
     against = _reference(here, step, arm)
     another = message(
-        "next.donors_reference", "ask another engine, which scores all captures, whose the unlikely tokens are"
+        "next.donors_reference",
+        "ask {backend}/base, which scores all captures, whose the unlikely tokens are",
+        backend=_scorer(here),
     )
     return against and replace(against, what=another)
 

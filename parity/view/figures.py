@@ -16,6 +16,7 @@ def figures_of(stats: Mapping[str, Json]) -> Figures:
         not_excluded=_number(stats.get("fault_rate_not_excluded")),
         floor_gap=_number(floor.get("largest_gap")),
         floor_tokens=floor.get("tokens"),
+        floor_rejected=floor.get("rejected_tokens") or 0,
         drafted=exercised.get("draft_tokens"),
         accepted=exercised.get("accepted_tokens"),
         kinds=tuple((kind, int(rate["completions"])) for kind, rate in (stats.get("rates") or {}).items()),

@@ -93,17 +93,22 @@ class FindingView:
 
         Where a penalty of the request has moved the gap of the token chosen, those of the others are not known.
         """
-        pairs = self.logprobs("reference")
-        below = {token: pairs[0][1] - value for token, value in pairs}
-        moved = self.gap is not None and self.token in below and abs(below[self.token] - self.gap) > SAME_GAP
+        pairs, moved = self.logprobs("reference"), self.gap_is_moved
         return [
             (
                 token,
                 value,
-                self.gap if token == self.token and self.gap is not None else None if moved else below[token],
+                self.gap if token == self.token and self.gap is not None else None if moved else pairs[0][1] - value,
             )
             for token, value in pairs
         ]
+
+    @property
+    def gap_is_moved(self) -> bool:
+        """A penalty or bias of the request has moved the gap of the token chosen away from what the list shows."""
+        pairs = self.logprobs("reference")
+        below = {token: pairs[0][1] - value for token, value in pairs}
+        return self.gap is not None and self.token in below and abs(below[self.token] - self.gap) > SAME_GAP
 
 
 def worst(findings: Sequence[FindingView]) -> FindingView | None:

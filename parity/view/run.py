@@ -219,7 +219,7 @@ class RunView:
     @property
     def open_reason(self) -> Message | None:
         """Why a run in which nothing is corrupt is no PASS all the same; None of others."""
-        if self.run.verdict not in (Verdict.DIVERGED, Verdict.INCONCLUSIVE) or self.asked_for_finding:
+        if self.run.verdict not in (Verdict.DIVERGED, Verdict.INCONCLUSIVE):
             return None
         return None if any(arm.corrupt for arm in self.candidates) else next(iter(self.run.reasons), None)
 

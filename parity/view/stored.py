@@ -21,7 +21,7 @@ from parity.plan.churn import Churn
 from parity.records import DEFAULT_TOLERANCE, Capture, ScoreKey, Severity, TopLogprobs, evidence_from_json
 from parity.records.objects import texts_of
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
-from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
+from parity.store.endings import Tally, classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
 from parity.view.evidence import Evidence, acceptance, acceptance_counted, of_comparisons
 from parity.view.figures import figures_of
@@ -50,13 +50,16 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
             message("view.no_arms", "the run {run} has no arms: there is nothing to show of it", run=row.id),
             hint=message("view.no_arms_check", "`parity runs check {run}` says what is wrong with it", run=row.id),
         )
-    run = _run(row)
+    tallies = {arm.name: tally(store, row.id, arm.name) for arm in arms}
+    run = _run(row, len({one.round for some in tallies.values() for one in some}))
     planned = {arm.name: arm for arm in row.plan.arms}
     configs = told_apart({arm.name: arm.engine for arm in arms})
-    expected = len(requests) * run.rounds * run.samples if row.source == "run" else None
+    expected = len(requests) * (row.plan.rounds or 1) * run.samples if row.source == "run" else None
     rows = [asked] if asked is not None else _rows(store, row.id, arms, limit)
     findings = tuple(_finding(store, one, row.baseline) for one in rows)
-    views = tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name), expected) for arm in arms)
+    views = tuple(
+        _arm(store, run, arm, configs[arm.name], planned.get(arm.name), expected, tallies[arm.name]) for arm in arms
+    )
     return RunView(
         run=run,
         arms=views,
@@ -112,7 +115,8 @@ def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list
     return found
 
 
-def _run(row: RunRow) -> Run:
+def _run(row: RunRow, rounds: int) -> Run:
+    """`rounds`: in which completions came; the plan of captures that are compared knows none."""
     plan = row.plan
     return Run(
         id=row.id,
@@ -130,7 +134,7 @@ def _run(row: RunRow) -> Run:
         plan_hash=row.plan_hash,
         directory=row.directory,
         duration=row.duration,
-        rounds=plan.rounds or 1,
+        rounds=plan.rounds or max(1, rounds),
         samples=plan.sampling.n,
         sampling=plan.sampling.to_json(),
         churn=plan.churn.to_json() if plan.churn != Churn() else {},
@@ -142,7 +146,15 @@ def _run(row: RunRow) -> Run:
     )
 
 
-def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, expected: int | None) -> ArmView:
+def _arm(
+    store: Store,
+    run: Run,
+    row: ArmRow,
+    config: str,
+    planned: Arm | None,
+    expected: int | None,
+    counted: tuple[Tally, ...],
+) -> ArmView:
     where = FindingFilter(arms=frozenset({row.name}), severities=frozenset({str(Severity.CORRUPT)}))
     needle: str | None = run.churn.get("needle")
     same, others = same_as_first_round(store, row.run, row.name, needle) if needle else (0, 0)
@@ -165,7 +177,7 @@ def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, 
         notes=row.notes,
         figures=figures_of(row.stats),
         stats={**row.stats, "notes": list(map(str, row.notes))} if row.stats else {},
-        tally=tally(store, row.run, row.name),
+        tally=counted,
         corrupt={one.kind: one.findings for one in store.counts_by_kind(row.run, where)},
         counters=row.counters or {},
         tokens_per_second=row.tokens_per_second,

@@ -102,7 +102,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + found.lacking
         + reasons.nothing_compared(inputs, pairs)
         + reasons.cut_off(inputs, pairs)
-        + reasons.ends_unseen(inputs, pairs)
+        + reasons.ends_unseen(inputs, pairs, judged)
         + reasons.shaped(pairs, judged, references)
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(inputs, pairs, judged, references, stats.unjudged)

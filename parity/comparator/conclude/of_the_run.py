@@ -113,7 +113,9 @@ def random_sampling(
         )
     elif tests.scored and "likelihood" not in tests.adjusted:
         found += note(
-            message(
+            message("conclude.too_few_requests", "the likelihood of the arms was not compared: it takes 8 requests")
+            if baseline_scored
+            else message(
                 "conclude.likelihood_not_compared",
                 "the likelihood of the arms was not compared: it needs scores of both, for 8 requests or more "
                 "(`parity run --score all`)",

@@ -110,7 +110,7 @@ def cut_off(inputs: Inputs, pairs: Pairs) -> Remarks:
     return reasons + notes if count else reasons
 
 
-def ends_unseen(inputs: Inputs, pairs: Pairs) -> Remarks:
+def ends_unseen(inputs: Inputs, pairs: Pairs, judged: Judged) -> Remarks:
     """Ends that nothing shows: a server that leaves out the token at which it stops."""
     if not inputs.candidate_drops_eos:
         return Remarks()
@@ -118,7 +118,7 @@ def ends_unseen(inputs: Inputs, pairs: Pairs) -> Remarks:
     number = sum(
         b.finish_reason == "stop" and b.stop_reason is None and not np.isin(b.token_ids[-1:], list(ends)).any()
         for row, b in enumerate(pairs.candidate)
-        if not pairs.identical[row]
+        if not pairs.identical[row] and judged.classes.get(pairs.keys[row]) != "corrupt"
     )
     if not number:
         return Remarks()
@@ -215,6 +215,14 @@ def unjudged(inputs: Inputs, pairs: Pairs, judged: Judged, references: Reference
     left = number - sum(judged.classes.get(key) == "unjudged" for key in at_fault)
     if not left:
         return Remarks()
+    if references.against_baseline:
+        why = message(
+            "conclude.unjudged_without_scores",
+            "{count} completion differs, and without these scores nothing says whether that is noise",
+            plural="{count} completions differ, and without these scores nothing says whether that is noise",
+            count=left,
+        )
+        return reason(why, Step.REFERENCE)
     said = message(
         "conclude.unjudged",
         "{count} completion differs and nothing says whether that is noise: score it (`parity run --score all`) or "

@@ -18,7 +18,7 @@ from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.types import Remarks, reason
 from parity.messages import message
-from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, TokenIds, rounds_and_samples
+from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, TokenIds, rounds_and_samples, words
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 from parity.records.many_findings import Placed
 from parity.records.next_steps import NextStep, Step
@@ -32,33 +32,52 @@ baseline's samples of the same length differ."""
 
 
 def missing(inputs: Inputs) -> list[Finding]:
-    """Completions that one side has and the other lacks. What neither has though n asked for it is no fault of the
-    candidate's: see `returned_by_none`."""
-    found, baseline, candidate = [], inputs.baseline, inputs.candidate
-    if baseline.has_keys_of(candidate):
+    """Completions that the baseline has and the candidate lacks. What the baseline lacks, or neither has though n asked
+    for it, is no fault of the candidate's: see `not_returned`."""
+    why = message("missing.candidate", "the candidate did not return this completion")
+    return [
+        finding(inputs.arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from="candidate"))
+        for key in _lacking(inputs, inputs.baseline, inputs.candidate)
+    ]
+
+
+def _lacking(inputs: Inputs, whole: Capture, other: Capture) -> list[Key]:
+    """Completions that one arm has and the other, which was asked for them as well, lacks."""
+    if whole.has_keys_of(other):
         return []
     shared_rounds: set[int] = set()
-    if rounds_of_one(baseline, candidate):
-        if not candidate.shares_keys_with(baseline):
+    if rounds_of_one(inputs.baseline, inputs.candidate):
+        if not whole.shares_keys_with(other):
             return []  # captures of other requests: nothing is missing, nothing was compared
-        shared_rounds = rounds(baseline) & rounds(candidate)
-    for key in dict.fromkeys([*baseline.completions, *candidate.completions]):
-        in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
-        if (in_baseline and in_candidate) or (shared_rounds and key.round not in shared_rounds):
-            continue
-        if key.request in inputs.plans.not_asked:
-            continue
-        if in_baseline:
-            who, why = "candidate", message("missing.candidate", "the candidate did not return this completion")
-        else:
-            who = "baseline"
-            why = message("missing.baseline", "the baseline did not return this completion, so it was not compared")
-        found.append(finding(inputs.arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from=who)))
-    return found
+        shared_rounds = rounds(whole) & rounds(other)
+    return [
+        key
+        for key in whole.completions
+        if key not in other.completions
+        and (not shared_rounds or key.round in shared_rounds)
+        and key.request not in inputs.plans.not_asked
+    ]
 
 
-def returned_by_none(inputs: Inputs) -> Remarks:
-    """Samples that `n` asked for and that neither side returned."""
+def not_returned(inputs: Inputs) -> Remarks:
+    """What the baseline lacks, and samples that `n` asked for and neither side returned."""
+    return _missing_in_baseline(inputs) + _returned_by_none(inputs)
+
+
+def _missing_in_baseline(inputs: Inputs) -> Remarks:
+    lacking = _lacking(inputs, inputs.candidate, inputs.baseline)
+    if not lacking:
+        return Remarks()
+    said = message(
+        "missing.baseline",
+        "the baseline did not return {completions} that the candidate has (first: {first}): not compared",
+        completions=words.completions(len(lacking)),
+        first=str(lacking[0]),
+    )
+    return reason(said, Step.AGAIN, Step.SWAP)
+
+
+def _returned_by_none(inputs: Inputs) -> Remarks:
     baseline, candidate = inputs.baseline, inputs.candidate
     asked = max(_asked(arm.header) for arm in (baseline, candidate))
     if asked == 1:

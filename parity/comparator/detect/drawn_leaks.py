@@ -15,6 +15,7 @@ from parity.comparator.detect.row_leaks import LONG, TAKEN_OVER, is_wrong_too, l
 from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, Kind
+from parity.records.evidence import TemperatureEvidence
 from parity.records.kinds import Stretch
 
 Drawn = tuple[Completion, Event]
@@ -75,7 +76,8 @@ def _is_loose(event: Event) -> bool:
 
 def _query(b: Completion, event: Event, rare: Rare) -> Query:
     """Around the event; around the last tokens for an end, which has none of its own. Of tokens that are unlikely these
-    alone speak: what is likely after them, whoever says the same goes on with as well."""
+    alone speak: what is likely after them, whoever says the same goes on with as well. So too where a completion looks
+    colder than asked: two that are decoded greedily may come to one loop."""
     last = max(0, len(b.token_ids) - 1)
 
     @cache
@@ -84,7 +86,12 @@ def _query(b: Completion, event: Event, rare: Rare) -> Query:
         return None if found is None else found.astype(np.float64)
 
     about = replace(event, position=min(event.position, last))
-    return query_of(b.key, b.token_ids, about, None if event.kind in _SAYS else weigh)
+    return query_of(b.key, b.token_ids, about, weigh if event.kind not in _SAYS or _is_colder(event) else None)
+
+
+def _is_colder(event: Event) -> bool:
+    found = event.evidence
+    return isinstance(found, TemperatureEvidence) and found.looks_like < found.asked
 
 
 def _is_enough(b: Completion, event: Event, leak: Leak) -> bool:

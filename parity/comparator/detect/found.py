@@ -24,13 +24,13 @@ class Found(Struct, frozen=True):
     findings: Sequence[Finding]
     classes: Mapping[Key, CompletionClass]
     lacking: Remarks
-    """Samples that neither arm returned."""
+    """Completions that did not come and that the candidate is not accused of."""
 
 
 def found_in(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, alpha: float) -> Found:
     """`alpha`: error rate of the tests of a run."""
     findings = _findings(inputs, references, pairs, judged, alpha)
-    return Found(findings, _classes(judged, findings), completeness.returned_by_none(inputs))
+    return Found(findings, _classes(judged, findings), completeness.not_returned(inputs))
 
 
 def _findings(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, alpha: float) -> Sequence[Finding]:

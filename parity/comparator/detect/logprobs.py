@@ -452,6 +452,7 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
     value = float(own[worst])
     evidence = LogprobEvidence(
         why=why,
+        count=len(positions),
         positions=tuple(positions[:16].tolist()),
         logprob=round(value, 4) if np.isfinite(value) else None,
         score=None if expected is None else round(float(expected[worst]), 4),

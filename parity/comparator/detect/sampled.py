@@ -21,7 +21,7 @@ from parity.comparator.detect.donors import Asking, named
 from parity.comparator.detect.draft_acceptance import Proposed, proposed_drafts
 from parity.comparator.detect.drawn_leaks import with_donors
 from parity.comparator.detect.draws import Draws, draws_of, false_lists
-from parity.comparator.detect.events import Event
+from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
@@ -52,7 +52,7 @@ from parity.comparator.types import CompareOptions
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.crossings import Crossed
-from parity.records.evidence import EndEvidence
+from parity.records.evidence import EndEvidence, LogprobEvidence
 from parity.records.next_steps import EXCHANGED, NextStep, Step
 
 
@@ -195,7 +195,26 @@ def _of_temperature(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     found = shown.bets.event(b, draws.temperature_of(b), draws.judged_by(b), shown.unlikely.get(b.key, ()))
     if found is None or shown.before.explains(b.key, shown.bets.found[b.key].log_won):
         return ()
+    asked = draws.temperature_of(b)
+    if shown.bets.found[b.key].looks_like > asked and (off := _other_logprobs(pair, draws, shown)):
+        why = message(
+            "unsupported.other_distribution",
+            "by the scores these tokens do not follow from this prompt: they look drawn too hot, and {count} of "
+            "{length} of the engine's own logprobs are not the scores either, as where another request's text is "
+            "returned",
+            count=off,
+            length=len(b.token_ids),
+        )
+        return (tokens_event(Kind.GARBLED, found.position, found.length, why),)
     return (found,)
+
+
+def _other_logprobs(pair: Pair, draws: Draws, shown: Shown) -> int:
+    """How many of a completion's own logprobs are not those of the scores, where most are not: it was drawn from
+    another distribution than the one that is asked about its tokens, whatever the temperature."""
+    found = (one.evidence for one in _of_logprobs(pair, draws, shown))
+    count = sum(one.count for one in found if isinstance(one, LogprobEvidence))
+    return count if 2 * count > len(pair.b.token_ids) else 0
 
 
 def _of_likelihood(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:

@@ -212,11 +212,15 @@ def name_tail(
     cluster = cluster_of(bad)
     length = cluster[-1] + 1 - first
     kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
-    why = message(
-        "unsupported.why",
-        "{count} of {length} tokens are not supported by the reference",
-        count=len(cluster),
-        length=length,
+    why = (
+        message("unsupported.one", "the reference does not support this token")
+        if length == 1
+        else message(
+            "unsupported.why",
+            "{count} of {length} tokens are not supported by the reference",
+            count=len(cluster),
+            length=length,
+        )
     )
     return tokens_event(kind, first, length, why)
 

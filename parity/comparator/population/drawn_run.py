@@ -234,7 +234,7 @@ def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -
         p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
         why = message(
             "run.test",
-            "the {test} of the candidate's samples differs from the baseline's (p = {p_value:.2g} after adjustment)",
+            "by their {test} the candidate's samples differ from the baseline's (p = {p_value:.2g} after adjustment)",
             test=name.replace("_", " "),
             p_value=p_value,
         )

@@ -18,4 +18,9 @@ def first_faults(findings: Iterable[Placed]) -> Mapping[str, int]:
     corrupt = [one for one in findings if one.severity is Severity.CORRUPT]
     places = followed([Fault(None if one.request == RUN else one.key, one.kind, one.position) for one in corrupt])
     counted = Counter(str(one.kind) for one, after in zip(corrupt, places, strict=True) if after != FOLLOWS)
-    return dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
+    return most_frequent_first(counted)
+
+
+def most_frequent_first(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """Kinds with their numbers, the most frequent first."""
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))

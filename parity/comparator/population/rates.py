@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from parity.comparator.classes import counted
-from parity.comparator.population.first_faults import first_faults
+from parity.comparator.population.first_faults import first_faults, most_frequent_first
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.statistics import (
     FloatArray,
@@ -75,6 +75,16 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Placed]) ->
         },
         first_faults=first_faults(corrupt),
         of_run=dict(sorted(of_run.items())),
+    )
+
+
+def with_findings_of_run(stats: Stats, findings: Iterable[Placed]) -> Stats:
+    """The numbers with more findings about the run as a whole, which change no completion's class."""
+    more = Counter(str(one.kind) for one in findings if one.severity is Severity.CORRUPT)
+    return msgspec.structs.replace(
+        stats,
+        of_run=dict(sorted((Counter(stats.of_run) + more).items())),
+        first_faults=most_frequent_first(Counter(stats.first_faults) + more),
     )
 
 

@@ -93,7 +93,7 @@ def measure(
     )
     in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places, ends) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:
-        stats = _with_missed(stats, *in_drawn)
+        stats = rates.with_findings_of_run(_with_missed(stats, *in_drawn), whole.findings)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
     part = inputs.without(drawn.keys)
     loops = rates.loops(greedy, _ends_put_there(inputs))
@@ -116,6 +116,7 @@ def measure(
     arm, of_baseline = _penalties(part, references, gaps)
     penalties = () if arm is None else (run_finding(*part.arms[::-1], Kind.UNJUSTIFIED, arm),)
     own = (*looping, *penalties)
+    stats = rates.with_findings_of_run(stats, (*whole.findings, *own))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing, of_baseline)
 
 

@@ -245,6 +245,10 @@ def _paired(
     missing = message(
         "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
     )
+    if found is None and all(part.until.get(pairs.keys[row]) == 0 for row in rows.tolist()):
+        return None, message(
+            "numerics.nothing_left", "in every completion a fault comes before the first token that could be tested"
+        )
     return found, missing if found is None else None
 
 

@@ -7,6 +7,7 @@ cannot hold have to be dealt with by us anyway.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from parity.language import render
 from parity.records import Key, Verdict
@@ -19,7 +20,8 @@ from parity.view import ArmView, FindingView, RunView
 
 
 def junit_xml(view: RunView, wanted: Wanted | None = None) -> str:
-    """The run as JUnit XML. A corrupt finding is a failure; one that a policy allows, or passes with, is skipped.
+    """The run as JUnit XML. A corrupt finding is a failure; one that a policy allows, or passes with, is skipped, and
+    so is an arm of which nothing was concluded.
 
     Each rule of a policy that the run broke fails a test case of its own.
     """
@@ -66,7 +68,10 @@ def _suite(number: int, arm: ArmView, view: RunView, wanted: Wanted) -> str:
     whole = 0
     if not failures and not errors and arm.verdict == Verdict.DIVERGED and wanted.verdict != "PASS" and not skipped:
         whole = 1  # no completion of it is at fault, the baseline's are
-        cases.append(_whole(arm, texts))
+        cases.append(_whole(arm, texts, "failure"))
+    undecided = int(arm.verdict == Verdict.INCONCLUSIVE and wanted.verdict != "PASS")
+    if undecided:
+        cases.append(_whole(arm, texts, "skipped"))
     properties = {
         "run": view.run.id,
         "verdict": arm.verdict or "",
@@ -76,8 +81,10 @@ def _suite(number: int, arm: ArmView, view: RunView, wanted: Wanted) -> str:
         **({"emulated": str(proves(arm.name))} if arm.emulated else {}),
         **{f"version.{name}": version for name, version in sorted(arm.versions.items())},
     }
-    tests = len(keys) + errors + whole
-    return _wrap(number, arm.name, view.run.created, tests, failures + whole, errors, skipped, properties, cases)
+    tests = len(keys) + errors + whole + undecided
+    return _wrap(
+        number, arm.name, view.run.created, tests, failures + whole, errors, skipped + undecided, properties, cases
+    )
 
 
 def _wrap(
@@ -124,11 +131,13 @@ def _unlisted(arm: str, key: Key, texts: Texts) -> str:
     return f'{head}<failure type="corrupt" message={message}/></testcase>'
 
 
-def _whole(arm: ArmView, texts: Texts) -> str:
-    """An arm that diverged without a corrupt completion."""
+def _whole(arm: ArmView, texts: Texts, outcome: Literal["failure", "skipped"]) -> str:
+    """An arm that diverged without a corrupt completion, or that nothing was concluded of: it must not look like a
+    pass."""
     why = attribute("; ".join(render(reason, texts.language) for reason in arm.reasons[:1]))
     head = f'<testcase classname={attribute(arm.name)} name="the arm as a whole" time="0">'
-    return f'{head}<failure type="baseline" message={why}/></testcase>'
+    kind = ' type="baseline"' if outcome == "failure" else ""
+    return f"{head}<{outcome}{kind} message={why}/></testcase>"
 
 
 def _lines(found: Sequence[FindingView], view: RunView, texts: Texts) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from parity.comparator.reference.gaps import gap_instead, token_gaps
 from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.surprisal import shows_penalties, tail_logs
-from parity.records import Capture, Completion, Header, Key, Kind, ScoreKey, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Completion, Header, Key, Kind, ScoreKey, TopLogprobs, Verdict
 
 VOCABULARY = 48
 PROMPT = np.array([1, 2, 3, 5, 8, 13])
@@ -222,6 +223,9 @@ def test_a_bias_that_was_ignored_is_named_as_one() -> None:
 def test_penalties_too_small_for_any_token_are_found_over_the_run(asked: Penalties) -> None:
     found = judged(asked, Penalties(), rows=24)
     assert "penalties.run" in {one.evidence.why.id for one in found.corrupt}
+    of_run = Counter(str(one.kind) for one in found.corrupt if one.request == RUN)
+    assert found.stats.of_run == of_run
+    assert sum(found.stats.first_faults.values()) == found.stats.corrupt + of_run.total()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,17 @@ def test_of_one_plan_they_are_missing() -> None:
     assert result.verdict is Verdict.DIVERGED
 
 
+def test_what_the_baseline_lacks_accuses_nobody() -> None:
+    """Nothing is known of such a completion, and a fault beside it is one as ever."""
+    result = compared(("p0",), ("p0", "p1"), ("a", "a"))
+    assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, ())
+    assert "the baseline did not return 1 completion" in texts(result.reasons)[0]
+    assert result.stats.missing == 0
+    both = compared(("p0", "p2"), ("p0", "p1"), ("a", "a"))
+    assert (both.verdict, [one.request for one in both.findings]) == (Verdict.DIVERGED, ["p2"])
+    assert any("the baseline did not return" in one for one in texts(both.reasons))
+
+
 def test_a_parameter_that_changes_the_answer_is_the_reason_and_said_once() -> None:
     result = compared(("p0",), ("p0",), sampling={"max_tokens": 50})
     assert result.verdict is Verdict.INCONCLUSIVE

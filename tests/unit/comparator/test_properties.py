@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import orjson
 import pytest
-from captures import capture, completion, header
+from captures import capture, completion, header, texts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +150,11 @@ def test_swapping_the_sides_mirrors_what_is_equal_and_what_is_missing(left: Capt
         return {key for key, name in result.classes.items() if name == wanted}
 
     one_way, other_way = compare(left, right, {}, CompareOptions()), compare(right, left, {}, CompareOptions())
-    assert classes(one_way, "missing") == classes(other_way, "missing")
+    lacking = [set(a.completions) - set(b.completions) for a, b in ((left, right), (right, left))]
+    in_common = left.completions.keys() & right.completions.keys() or not (left.completions and right.completions)
+    for way, alone in zip((one_way, other_way), lacking, strict=True):
+        assert classes(way, "missing") == (alone if in_common else set())
+        assert {f.key for f in way.findings if f.kind is Kind.MISSING_COMPLETION} == classes(way, "missing")
     inputs = [{f.key for f in way.findings if f.kind is Kind.INPUT_MISMATCH} for way in (one_way, other_way)]
     assert inputs[0] == inputs[1]
 
@@ -226,8 +230,8 @@ def test_swapping_the_sides_mirrors_which_row_is_missing(arms: tuple[str, str]) 
     found = compare(most, less, {}, CompareOptions()).findings
     assert [(f.request, f.kind) for f in found] == [("r3", Kind.MISSING_COMPLETION)]
     turned = compare(less, most, {}, CompareOptions())
-    assert turned.verdict is not Verdict.PASS
-    assert {f.request for f in turned.findings} <= {"r3"}
+    assert (turned.verdict, turned.findings) == (Verdict.INCONCLUSIVE, ())
+    assert "the baseline did not return 1 completion that the candidate has (first: r3" in texts(turned.reasons)[0]
 
 
 @pytest.mark.parametrize("tokens", [[], [7], [7] * 100_000, [INT32], [INT32 + 1], [-1], [-(2**31)], [2**62]])

@@ -149,7 +149,7 @@ def test_a_sample_that_is_another_one_again() -> None:
 
     view = seen(drawn(1, False), drawn(2, True), temperature=1.0, n=2)
     report = reported(view)
-    assert "8 of 16 completions are copies of another sample; the run as a whole is not" in report
+    assert "8 of 16 completions are the same as another sample; the run as a whole is not" in report
     assert "nothing draws" not in report
     assert "#### Expected" not in report, "another draw is not what was expected"
     assert "sample 0" in section(report, "What shows it")

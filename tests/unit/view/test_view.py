@@ -234,3 +234,15 @@ def test_reasons_are_said_in_the_readers_language(compared: Compared, made: str)
         assert str(reason) not in text.replace("\\_", "_")
     value = json.loads(format_named("json").write(view, Wanted(Texts()))[0].text)
     assert value["run"]["reasons"] == [message["text"] for message in value["messages"]["reasons"]]
+
+
+def test_rounds_of_captures_are_those_that_they_have(tmp_path: Any) -> None:
+    """The plan of captures that are compared knows no number of rounds."""
+    rows = [completion([5, 6, 7], "p0", round=at) for at in range(3)]
+    captures = [capture(BASE, *rows), capture(MTP, *rows[:2])]
+    plan = plan_of_captures(captures[0], [captures[1]])
+    with Store.open(tmp_path / "parity.db") as store:
+        store.create_run(NewRun("20261122-000000-bbbb", plan, "x", "compare"))
+        for one in captures:
+            store.save_arm("20261122-000000-bbbb", one.header.arm, one, None, arm_result(one))
+        assert "1 request × 3 rounds = 3 completions an arm" in render(of_store(store).question)
