@@ -279,8 +279,8 @@ def _one_engine() -> Remarks:
     """Which arm is off is known by the scores, and these by one engine."""
     limit = message(
         "conclude.numerics_one_engine",
-        "which arm is off, the scores say: where the baseline's own engine made them, and is wrong in prompts and "
-        "decode steps alike, the sound arm is the one that is named; another engine as the reference tells them apart",
+        "that it is the candidate rests on the scores: if the baseline's own engine made them, and is wrong in prompts "
+        "and decode steps alike, it may be the baseline; scores of another engine would tell",
     )
     return Remarks(limits=(limit,), next_steps=(NextStep(Step.REFERENCE, limit.id),))
 

@@ -111,7 +111,9 @@ def _draws(stats: Stats) -> Iterator[Message]:
     ]
     if sizes:
         yield message(
-            "conclude.seen_draws", "draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=sizes
+            "conclude.seen_draws",
+            "draws that are wrong everywhere show from {sizes} on (95 %)",
+            sizes=sizes,
         )
     else:
         yield message("conclude.no_draws_seen", "so few tokens do not show whether all of them are drawn as asked")
@@ -146,9 +148,10 @@ def _ways(stats: Stats) -> Iterator[Message]:
         )
     yield message(
         "conclude.untried_ways",
-        "of other ways (a cut-off a little wider than asked, allowed tokens left out, an end missed once, what follows "
-        "a rejected draft, the same random numbers for all requests, tokens lost or said twice, the logits of another "
-        "row, or more seldom of another step, completions of two requests exchanged) no size is known",
+        "of other ways it is not known from which size on they would have been seen (a cut-off a little wider than "
+        "asked, allowed tokens left out, an end missed once, what follows a rejected draft, the same random numbers "
+        "for all requests, tokens lost or said twice, the logits of another row, or more seldom of another step, "
+        "completions of two requests exchanged)",
     )
 
 
@@ -193,11 +196,12 @@ def _rows(found: Sequence[RowsSeen]) -> Iterator[Message]:
     if found:
         yield message(
             "conclude.seen_rows",
-            "numerics wrong in some completions alone show from {completions} on; in fewer they do not",
+            "numerics that are wrong in some completions alone would have been seen in {completions}; in fewer they "
+            "would not",
             completions=[
                 message(
                     "conclude.seen_row",
-                    "{count} with {times:.1f} times the usual noise",
+                    "{count} or more with {times:.1f} times the usual noise",
                     count=one.completions,
                     times=math.ceil(10 * one.times) / 10,
                 )
@@ -227,7 +231,11 @@ def _smallest(found: Detectable | None) -> Iterator[Message]:
         ),
     ]
     if sizes:
-        yield message("conclude.seen_numerics", "numerics wrong everywhere show from {sizes} on (95 %)", sizes=sizes)
+        yield message(
+            "conclude.seen_numerics",
+            "numerics wrong everywhere show from {sizes} on (95 %)",
+            sizes=sizes,
+        )
     else:
         yield message("conclude.seen_none", "so few tokens show no wrong numerics that stay within the tolerance")
 
