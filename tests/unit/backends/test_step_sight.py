@@ -539,7 +539,7 @@ def test_sequence_lengths_are_those_of_all_rows_or_none(worker: ModuleType) -> N
         (SimpleNamespace(seq_lens=decodes, prefill=None), None),
         (SimpleNamespace(seq_lens=None), None),
     ):
-        got = worker.sequence_lengths(given, 3)
+        got = worker.sequence_lengths(worker.StepCopies().of, given, 3)
         assert (None if got is None else got.tolist()) == (None if found is None else found.numpy().tolist())
 
 
@@ -567,8 +567,8 @@ def test_lengths_of_parts_are_those_of_rows_that_decode_and_of_pieces_of_prompts
         (2, 0, None, [9, 4]),
     ):
         given = SimpleNamespace(num_decodes=decodes, num_prefills=pieces, decode=decode, prefill=prefill)
-        assert worker.sequence_lengths(given, decodes + pieces).whole().tolist() == whole
-        assert worker.sequence_lengths(given, decodes + pieces + 1) is None
+        assert worker.sequence_lengths(worker.StepCopies().of, given, decodes + pieces).whole().tolist() == whole
+        assert worker.sequence_lengths(worker.StepCopies().of, given, decodes + pieces + 1) is None
     older = SimpleNamespace(query_start_loc=tensor(0, 5, 12), chunked_context=SimpleNamespace())
     of_older = SimpleNamespace(num_decodes=2, num_prefills=2, decode=decode, prefill=older)
-    assert worker.sequence_lengths(of_older, 4) is None
+    assert worker.sequence_lengths(worker.StepCopies().of, of_older, 4) is None

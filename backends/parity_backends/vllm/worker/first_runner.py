@@ -6,9 +6,10 @@
     _sample             the logits, and what the sampler makes of them
     sample_tokens       what the runner hands to the scheduler, what the drafter proposes
 
-Tensors on the host are copied; those of a device are copied into pinned memory, queued on the stream of the step
-itself. They are waited for before columns are made: the step's own synchronisation comes before the last of them. Under
-asynchronous scheduling the scheduler has placeholders for the drafts: `drafts` are those that the sampler got.
+Tensors on the host are copied at each door; those of a device are gathered there, on the stream of the step itself, and
+go to the host together (`StepCopies`). They are waited for before columns are made: the step's own synchronisation
+comes before they go. Under asynchronous scheduling the scheduler has placeholders for the drafts: `drafts` are those
+that the sampler got.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import inspect
 from typing import Any
 
 from parity.capture.step_table import NOTHING
-from parity_backends.worker.copies import host_copy, queued
 from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, is_of_state, state_readings
@@ -124,8 +124,8 @@ class FirstRunner(Recorder):
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
         start = getattr(getattr(self.runner, "query_start_loc", None), "np", None)
-        sight.arrays["input_ids"] = None if ids is None else host_copy(ids, total)
-        sight.arrays["positions"] = None if positions is None else host_copy(positions, total)
+        sight.arrays["input_ids"] = None if ids is None else self.copies.of(ids, total)
+        sight.arrays["positions"] = None if positions is None else self.copies.of(positions, total)
         sight.arrays["query_start"] = None if start is None else start[: count + 1].copy()
         forward_context = self.forward_context.get_forward_context()
         described = forward_context.batch_descriptor
@@ -135,19 +135,20 @@ class FirstRunner(Recorder):
         metadata = forward_context.attn_metadata
         self.given_metadata(sight, metadata, lambda group, given: self._group(sight, group, given, total))
         self._tables(sight)
+        self.copies.gather()
 
     def _group(self, sight: Sight, group: int, given: Any, total: int) -> None:
         found = sight.groups[group]
         if is_of_state(given):
             self.kinds[group] = "state"
-            found["state"] = state_readings(given)
+            found["state"] = state_readings(self.copies.of, given)
             if self.with_states:
                 self._states_found(sight, group, found["state"])
         elif hasattr(given, "slot_mapping"):
             self.kinds[group] = "attention"
             self.lengths(sight, group, given)
             if self._table(group).block_size == self.sizes[group]:
-                found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
+                found["slots"], found["size"] = copied(self.copies.of, given, "slot_mapping", total), self.sizes[group]
             if self.with_states:
                 self._key_values_found(sight, group)
         else:
@@ -201,13 +202,15 @@ class FirstRunner(Recorder):
     def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:
         if metadata is not None:
             sight.arrays["draft_counts"] = list(metadata.num_draft_tokens)
-            sight.arrays["draft_ids"] = host_copy(metadata.draft_token_ids)
-            sight.arrays["logits_indices"] = copied(metadata, "logits_indices")
+            sight.arrays["draft_ids"] = self.copies.of(metadata.draft_token_ids)
+            sight.arrays["logits_indices"] = copied(self.copies.of, metadata, "logits_indices")
         if logits is not None:
-            sight.arrays["best"] = first_best(logits)
+            sight.arrays["best"] = first_best(self.copies.of, logits)
+        self.copies.gather()
 
     def _after_sampling(self, sight: Sight, output: Any) -> None:
-        sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
+        sight.arrays["matrix"] = self.copies.of(output.sampled_token_ids)
+        self.copies.gather()
 
     def _handed(self, sight: Sight, output: Any) -> None:
         if self.with_states:
@@ -219,10 +222,10 @@ class FirstRunner(Recorder):
         elif isinstance(proposed, list):
             sight.held["proposed"] = held(proposed[:count])
         else:
-            sight.proposed = host_copy(proposed, count)
+            sight.proposed = self.copies.of(proposed, count)
         if not self.asynchronous:
             self._tokens(sight, output)
-        sight.ready = queued(self.event)
+        sight.ready = self.copies.send()
         if self.scheduler is None:
             self.finished(sight)
 

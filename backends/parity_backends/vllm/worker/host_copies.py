@@ -1,19 +1,20 @@
-"""Copies of what an engine step holds: at once on the host, after the step's own work on a device."""
+"""Copies of what an engine step holds, by `parity_backends.worker.copies.StepCopies`."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from parity_backends.worker.copies import host_copy
+Copy = Callable[..., Any]
+"""`StepCopies.of`: an array with the values of a tensor, or of its first rows."""
 
 FEW = 128
 """Rows whose numbers are read one by one in less time than numpy's calls take."""
 
 
-def first_best(logits: Any) -> Any:
+def first_best(copy: Copy, logits: Any) -> Any:
     """The first of the largest logits of each row, as torch.argmax has it, shape (rows,).
 
     On a CPU torch's own takes ten times as long and more. Positive floats are in the order of their bits as integers;
@@ -32,13 +33,13 @@ def first_best(logits: Any) -> Any:
             largest = min(map(bits.item, range(len(best)), best.tolist()), default=1)
         if largest > 0:
             return best
-    return host_copy(logits.argmax(-1))
+    return copy(logits.argmax(-1))
 
 
-def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
-    """`host_copy` of an attribute that is a tensor, None where it is none."""
+def copied(copy: Copy, owner: Any, name: str, stop: Optional[int] = None) -> Any:
+    """Of an attribute that is a tensor, None where it is none."""
     tensor = getattr(owner, name, None)
-    return None if tensor is None else host_copy(tensor, stop)
+    return None if tensor is None else copy(tensor, stop)
 
 
 class LengthParts(NamedTuple):
@@ -64,20 +65,20 @@ class LengthParts(NamedTuple):
         return np.concatenate(parts)
 
 
-def sequence_lengths(given: Any, rows: int) -> Any:
+def sequence_lengths(copy: Copy, given: Any, rows: int) -> Any:
     """Of all rows, from an attention's metadata: an array, or `LengthParts`; None where it has not all.
 
     vllm-ascend's MLA keeps there those of the decoding rows alone once it has made their part, and all in `prefill`
     (0.18.0 to 0.26.0rc1, attention/mla_v1.py, `build`).
     """
     for owner in (given, getattr(given, "prefill", None)):
-        found = copied(owner, "seq_lens", rows)
+        found = copied(copy, owner, "seq_lens", rows)
         if found is not None and len(found) == rows:
             return found
-    return _length_parts(given, rows)
+    return _length_parts(copy, given, rows)
 
 
-def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
+def _length_parts(copy: Copy, given: Any, rows: int) -> Optional[LengthParts]:
     """Of MLA (vLLM 0.23.0 and 0.32.0, model_executor/layers/attention/mla_attention.py): rows that decode come first.
 
     What comes before a piece is taken in chunks; the older one has the lengths of these alone.
@@ -87,17 +88,19 @@ def _length_parts(given: Any, rows: int) -> Optional[LengthParts]:
         return None
     decoding = whole = starts = before = None
     if decodes:
-        decoding = copied(getattr(given, "decode", None), "seq_lens", decodes)
+        decoding = copied(copy, getattr(given, "decode", None), "seq_lens", decodes)
         if decoding is None or decoding.shape != (decodes,):
             return None
     if pieces:
         prefill = getattr(given, "prefill", None)
-        whole = copied(prefill, "cpu_seq_lens", pieces)  # what AMX_MLA goes by (v1/attention/backends/mla/amx_mla.py)
+        # what AMX_MLA goes by (v1/attention/backends/mla/amx_mla.py)
+        whole = copied(copy, prefill, "cpu_seq_lens", pieces)
         if whole is None:
             context = getattr(prefill, "chunked_context", None)
-            starts, before = copied(prefill, "query_start_loc", pieces + 1), copied(context, "context_lens", pieces)
+            starts = copied(copy, prefill, "query_start_loc", pieces + 1)
+            before = copied(copy, context, "context_lens", pieces)
             if before is None:
-                before = copied(context, "seq_lens")
+                before = copied(copy, context, "seq_lens")
             if starts is None or (context is not None and before is None):
                 return None
     return LengthParts(decoding, whole, starts, before)
@@ -124,14 +127,14 @@ def is_of_state(given: Any) -> bool:
     return hasattr(given, "num_spec_decodes") and (hasattr(given, STATE_MASKS[0]) or hasattr(given, STATE_MASKS[1]))
 
 
-def state_readings(given: Any) -> dict[str, Any]:
+def state_readings(copy: Copy, given: Any) -> dict[str, Any]:
     """Metadata of a gated delta net as arrays."""
     found: dict[str, Any] = {"decodes": int(given.num_decodes)}
     for key, name in STATE_TENSORS:
         tensor = getattr(given, name, None)
-        found[key] = None if tensor is None else host_copy(tensor)
+        found[key] = None if tensor is None else copy(tensor)
     if found["mask"] is None:
-        found["mask"] = copied(given, STATE_MASKS[1])
+        found["mask"] = copied(copy, given, STATE_MASKS[1])
     return found
 
 

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Callable, Optional
 
 from parity.capture.step_table import COLUMN_BY_NAME, STEPS_SCHEMA, split_name
-from parity_backends.worker.copies import event_of
+from parity_backends.worker.copies import StepCopies
 from parity_backends.worker.sentences import Sentence, message
 
 from .host_copies import block_size, sequence_lengths
@@ -88,7 +88,7 @@ class Recorder:
         if scheduler is None:
             why = message("unseen.other_process", "the scheduler is in another process")
             self.unseen.update(dict.fromkeys(("given", "finish", "waiting"), why))
-        self.event = event_of(getattr(runner, "device", "cpu"))
+        self.copies = StepCopies()
         self.restart(write)
         self.wrap()
         if scheduler is not None:
@@ -210,7 +210,7 @@ class Recorder:
 
     def lengths(self, sight: Sight, group: int, given: Any) -> None:
         """The sequence lengths that an attention group was given."""
-        found = sequence_lengths(given, len(sight.names))
+        found = sequence_lengths(self.copies.of, given, len(sight.names))
         if found is None:
             self.not_seen("sequence_length", group, message("unseen.lengths", "sequence lengths of some rows alone"))
         else:

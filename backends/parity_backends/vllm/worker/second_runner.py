@@ -7,10 +7,10 @@
     sample_tokens             what the drafter proposes, and what is kept for the next step
     get_output                of what `sample_tokens` returns: what the runner hands to the scheduler
 
-Its state is on the device, and a request keeps its place there: copies are queued after the step's own work, which goes
-on after its tokens are handed out (`postprocess_sampled`, the drafter), and are waited for before columns are made. The
-scheduler does not know the drafts: `drafts` are those that the runner's state holds for the request when the step
-begins.
+Its state is on the device, and a request keeps its place there: copies are gathered at each door and go to the host
+after the step's own work (`StepCopies`), which goes on after its tokens are handed out (`postprocess_sampled`, the
+drafter), and are waited for before columns are made. The scheduler does not know the drafts: `drafts` are those that
+the runner's state holds for the request when the step begins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from parity.capture.step_table import Ragged, spans
-from parity_backends.worker.copies import host_copy, queued
 
 from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import Recorder, nothing_kept, unknown_metadata
@@ -136,70 +135,76 @@ class SecondRunner(Recorder):
         count, total, req_states = len(names), int(inputs.num_tokens), self.runner.req_states
         index = req_states.req_id_to_index
         sight.arrays["index"] = np.array(looked_up(index, names), dtype=np.int64)
-        sight.arrays["index_of_row"] = host_copy(inputs.idx_mapping, count)
+        sight.arrays["index_of_row"] = self.copies.of(inputs.idx_mapping, count)
         counts = inputs.num_draft_tokens_per_req
         sight.arrays["drafts_asked"] = np.zeros(count, dtype=np.int64) if counts is None else np.array(counts[:count])
-        sight.arrays["drafts_held"] = host_copy(req_states.draft_tokens[inputs.idx_mapping])
-        sight.arrays["input_ids"] = host_copy(inputs.input_ids, total)
-        sight.arrays["positions"] = host_copy(inputs.positions, total)
-        sight.arrays["query_start"] = host_copy(inputs.query_start_loc, count + 1)
+        sight.arrays["drafts_held"] = self.copies.of(req_states.draft_tokens[inputs.idx_mapping])
+        sight.arrays["input_ids"] = self.copies.of(inputs.input_ids, total)
+        sight.arrays["positions"] = self.copies.of(inputs.positions, total)
+        sight.arrays["query_start"] = self.copies.of(inputs.query_start_loc, count + 1)
         sight.step_numbers["padded"] = int(inputs.num_tokens_after_padding)
         sight.step_numbers["padded_rows"] = int(inputs.num_reqs_after_padding)
+        self.copies.gather()
 
     def _tables(self, sight: Sight, made: Any) -> None:
         tables, _ = made
         count = len(sight.names)
         for group, table in enumerate(tables):
-            sight.groups[group]["table"] = host_copy(table[:count, : self.widest(group)])
+            sight.groups[group]["table"] = self.copies.of(table[:count, : self.widest(group)])
+        self.copies.gather()
 
     def _metadata(self, sight: Sight, metadata: Any, graph: Any) -> None:
         if graph is not None:
             sight.step_numbers["graph"] = int(graph.value)
         self.given_metadata(sight, metadata, lambda group, given: self._group(sight, group, given))
+        self.copies.gather()
 
     def _group(self, sight: Sight, group: int, given: Any) -> None:
         found = sight.groups[group]
         if is_of_state(given):
             self.kinds[group] = "state"
-            found["state"] = state_readings(given)
+            found["state"] = state_readings(self.copies.of, given)
         elif hasattr(given, "slot_mapping"):
             self.kinds[group] = "attention"
             self.lengths(sight, group, given)
-            found["slots"] = copied(given, "slot_mapping", len(sight.arrays["input_ids"]))
+            found["slots"] = copied(self.copies.of, given, "slot_mapping", len(sight.arrays["input_ids"]))
             found["size"] = self.sizes[group]
         else:
             self.not_seen("*", group, unknown_metadata(given))
 
     def _logits(self, sight: Sight, logits: Any) -> None:
-        sight.arrays["best"] = first_best(logits)
+        sight.arrays["best"] = first_best(self.copies.of, logits)
+        self.copies.gather()
 
     def _before_sampling(self, sight: Sight, inputs: Any) -> None:
         if not inputs.num_draft_tokens:
             return
         sight.arrays["draft_counts"] = np.diff(inputs.cu_num_logits_np[: len(sight.names) + 1]) - 1
-        sight.arrays["logits_indices"] = host_copy(inputs.logits_indices)
-        sight.arrays["ids_of_logits"] = host_copy(inputs.input_ids[inputs.logits_indices])
+        sight.arrays["logits_indices"] = self.copies.of(inputs.logits_indices)
+        sight.arrays["ids_of_logits"] = self.copies.of(inputs.input_ids[inputs.logits_indices])
+        self.copies.gather()
 
     def _after_sampling(self, sight: Sight, made: Any) -> None:
         output, sampled, _ = made
-        sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
-        sight.arrays["made"] = host_copy(sampled)
+        sight.arrays["matrix"] = self.copies.of(output.sampled_token_ids)
+        sight.arrays["made"] = self.copies.of(sampled)
+        self.copies.gather()
 
     def _kept(self, sight: Sight) -> None:
         import torch
 
         req_states = self.runner.req_states
         rows = torch.as_tensor(sight.arrays["index"], device=req_states.draft_tokens.device)
-        sight.arrays["proposed"] = host_copy(req_states.draft_tokens[rows])
+        sight.arrays["proposed"] = self.copies.of(req_states.draft_tokens[rows])
         kept = getattr(self.runner.model_state, "num_accepted_tokens_gpu", None)
         if kept is None or self.runner.speculative_config is None:
             self.unseen.setdefault("kept", nothing_kept())
         else:
-            sight.numbers["kept"] = host_copy(kept[rows])
+            sight.numbers["kept"] = self.copies.of(kept[rows])
         lengths = req_states.total_len.gpu[rows]
         last = req_states.all_token_ids.gpu[rows, (lengths - 1).clamp_min(0).long()]
-        sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
-        sight.resolve, sight.ready = resolve, queued(self.event)
+        sight.numbers["buffer_length"], sight.numbers["buffer_last"] = self.copies.of(lengths), self.copies.of(last)
+        sight.resolve, sight.ready = resolve, self.copies.send()
 
     def _handed(self, sight: Sight, output: Any) -> None:
         sight.handed, sight.held["handed"] = dict(output.req_id_to_index), held(output.sampled_token_ids)
