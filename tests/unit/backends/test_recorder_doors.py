@@ -185,3 +185,102 @@ def test_of_a_rank_nobody_sees_what_is_handed_out_then(worker: ModuleType) -> No
 def test_the_plugin_is_one_file_that_compiles_and_is_the_same_each_time() -> None:
     assert local.recorder_plugin() == local.recorder_plugin()
     compile(local.bundle("parity_backends.vllm.worker", local.RECORDER_MODULES), "parity_record.py", "exec")
+
+
+class Noted:
+    """Instead of `StepCopies`: which of its methods were called."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def of(self, tensor: Any, stop: int | None = None) -> Any:
+        self.called.append("of")
+        return np.zeros(1)
+
+    def gather(self) -> None:
+        self.called.append("gather")
+
+    def send(self) -> None:
+        self.called.append("send")
+
+
+class OfADevice:
+    is_cpu = False
+
+    def __getitem__(self, which: Any) -> OfADevice:
+        return self
+
+    def dim(self) -> int:
+        return 1
+
+    def argmax(self, axis: int) -> OfADevice:
+        return self
+
+
+TENSOR = OfADevice()
+GRAPH = SimpleNamespace(value=0)
+
+
+def test_each_door_of_the_first_runner_gathers_what_it_reads(
+    worker: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine writes over its buffers when a door is closed."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    runner = asynchronous(speculative_config=object(), _draft_token_ids=TENSOR)
+    recorder = worker.record_runner(runner, None, print, "a", lambda name: None)
+    recorder.rows = recorder.finished = lambda *values: None
+    recorder.output = SimpleNamespace(total_num_scheduled_tokens=1, scheduled_spec_decode_tokens={})
+    runner.input_batch = SimpleNamespace(num_reqs=1, req_ids=["a"], req_id_to_index={"a": 0})
+    context = SimpleNamespace(batch_descriptor=None, cudagraph_runtime_mode=GRAPH, attn_metadata={})
+    recorder.forward_context = SimpleNamespace(get_forward_context=lambda: context)
+    drafts = SimpleNamespace(num_draft_tokens=[1], draft_token_ids=TENSOR, logits_indices=TENSOR)
+    sight = worker.Sight(0, 0)
+    for door, values, last in (
+        (recorder._forward, (TENSOR, TENSOR), "gather"),
+        (recorder._before_sampling, (TENSOR, drafts), "gather"),
+        (recorder._after_sampling, (SimpleNamespace(sampled_token_ids=TENSOR),), "gather"),
+        (recorder._handed, (None,), "send"),
+    ):
+        recorder.copies = Noted()
+        door(sight, *values)
+        assert recorder.copies.called[0] == "of"
+        assert recorder.copies.called[-1] == last
+        assert recorder.copies.called.count(last) == 1
+
+
+def test_each_door_of_the_second_runner_gathers_what_it_reads(
+    worker: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    nothing = SimpleNamespace(prepare_attn=lambda: None, compute_logits=lambda: None)
+    req_states = SimpleNamespace(req_id_to_index={"a": 0}, draft_tokens=TENSOR)
+    runner = SimpleNamespace(
+        **dict.fromkeys(worker.SecondRunner.needs, len), speculative_config=None, vllm_config=None
+    )  # fmt: skip
+    runner.req_states, runner.model, runner.model_state, runner.attn_groups = req_states, nothing, nothing, ()
+    recorder = worker.record_runner(runner, None, print, "a", lambda name: None)
+    sight = worker.Sight(0, 0)
+    sight.names, sight.groups[0], recorder.groups = ["a"], {}, [()]
+    recorder.rows, recorder.widest = (lambda *values: None), (lambda group: 1)
+    given = {"layer": SimpleNamespace(slot_mapping=TENSOR, seq_lens=TENSOR)}
+    inputs = SimpleNamespace(
+        req_ids=["a"], num_tokens=1, idx_mapping=TENSOR, num_draft_tokens_per_req=None, input_ids=TENSOR,
+        positions=TENSOR, query_start_loc=TENSOR, num_tokens_after_padding=1, num_reqs_after_padding=1,
+        num_draft_tokens=1, cu_num_logits_np=np.array([0, 2]), logits_indices=TENSOR,
+    )  # fmt: skip
+    sampled = SimpleNamespace(sampled_token_ids=TENSOR)
+    for door, value in (
+        (recorder._batch, (inputs,)),
+        (recorder._tables, (([TENSOR], None),)),
+        (recorder._metadata, (given, GRAPH)),
+        (recorder._before_sampling, (inputs,)),
+        (recorder._logits, (TENSOR,)),
+        (recorder._after_sampling, ((sampled, TENSOR, None),)),
+    ):
+        if door == recorder._metadata:
+            recorder.groups, recorder.sizes, recorder.kinds = [[SimpleNamespace(layer_names=["layer"])]], [16], [""]
+        recorder.copies = Noted()
+        door(sight, *value)
+        assert recorder.copies.called[0] == "of"
+        assert recorder.copies.called[-1] == "gather"
+        assert recorder.copies.called.count("gather") == 1
