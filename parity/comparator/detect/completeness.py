@@ -155,9 +155,12 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
 
 
 def _groups(capture: Capture) -> dict[tuple[str, int], list[Completion]]:
+    """The samples of each request and round. One that was aborted while it ran is equal to no other, whatever it
+    would have said."""
     groups: dict[tuple[str, int], list[Completion]] = defaultdict(list)
     for completion in capture:
-        groups[(completion.key.request, completion.key.round)].append(completion)
+        if not completion.aborted:
+            groups[(completion.key.request, completion.key.round)].append(completion)
     return groups
 
 

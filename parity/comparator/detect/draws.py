@@ -19,9 +19,9 @@ from parity.comparator.types import CompareOptions
 from parity.records import Capture, Completion, Key, TopLogprobs
 from parity.records.evidence import JudgedBy
 
-PENALTY_REACH = 5.0
-"""Nats that a repetition penalty is allowed to take off a token seen before, where the logits are not recorded: one of
-1.2 takes a sixth off a logit, and logits stay below 30."""
+HIGHEST_LOGIT = 40.0
+"""Nats that logits are taken to stay below, where they are not recorded: those of checkpoints do. A repetition penalty
+takes a share of the logit off a token seen before: one of 1.2 a sixth. A bias is part of the logit."""
 
 
 class Draws(Struct, frozen=True):
@@ -101,15 +101,17 @@ def tail_logs(
     one: Completion, top: TopLogprobs, reference: Reference, temperature: float, vocab_size: int | None
 ) -> tuple[FloatArray, float]:
     """(`surprisal.tail_logs` under the request's penalties, nats of slack for each token). Where the lists do not show
-    exactly what a penalty leaves of them, the slack allows for it: on the likely tokens it makes others likelier by as
-    much."""
+    exactly what a repetition penalty leaves of them, the slack allows for it: on the likely tokens it makes others
+    likelier by as much. All else that was asked is counted."""
     temperature = max(temperature, surprisal.COLDEST)
     slack = surprisal.slack_at(temperature)
     penalised = reference.shaping(one).penalised(one)
     if penalised is None or surprisal.shows_penalties(top, penalised):
         return surprisal.tail_logs(top, one.token_ids, temperature, vocab_size, penalised), slack
-    logs = surprisal.tail_logs(top, one.token_ids, temperature, vocab_size)
-    return logs, slack + PENALTY_REACH / temperature
+    logs = surprisal.tail_logs(top, one.token_ids, temperature, vocab_size, penalised.but(penalised.additive))
+    asked = penalised.penalties
+    highest = HIGHEST_LOGIT + max((abs(added) for _, added in asked.bias), default=0.0)
+    return logs, slack + highest * abs(1.0 - 1.0 / asked.repetition) / temperature
 
 
 def false_lists(b: Completion) -> Event | None:

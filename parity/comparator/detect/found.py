@@ -42,12 +42,12 @@ def _findings(inputs: Inputs, references: References, pairs: Pairs, judged: Judg
     found += completeness.missing(inputs)
     greedy, drawn = pairs.where(~pairs.random).keys, pairs.where(pairs.random).keys
     if inputs.is_random:
-        found += completeness.duplicates(inputs.without(greedy), references.lookup, alpha)
+        found += completeness.duplicates(inputs.drawn_alone(greedy), references.lookup, alpha)
     every = joined(found, judged.findings, inputs.contradictions)
     if inputs.is_random and not greedy:
         return every
     corrupt = heads(corrupt_of(every))
-    return joined(every, completeness.nondeterminism(inputs.without(drawn), corrupt))
+    return joined(every, completeness.nondeterminism(inputs.greedy_alone(drawn), corrupt))
 
 
 def _classes(judged: Judged, findings: Sequence[Finding]) -> Mapping[Key, CompletionClass]:

@@ -37,10 +37,10 @@ def judge(inputs: Inputs, references: References, pairs: Pairs, options: Compare
     judged = Judged()
     if greedy.keys or not inputs.is_random:
         judged = judge_pairs(
-            setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules), options.spread
+            setup_of(inputs.greedy_alone(drawn.keys), references, greedy, options, donors, rules), options.spread
         )
     judged = replace(judged, broken=rules.broken)
     if not inputs.is_random:
         return judged
-    part = inputs.without(greedy.keys)
+    part = inputs.drawn_alone(greedy.keys)
     return judged + judge_sampled(part, references.lookup, drawn, options, donors, rules, crossed)

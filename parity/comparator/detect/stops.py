@@ -91,7 +91,8 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     eos = frozenset(header.eos_token_ids or baseline.header.eos_token_ids or ())
     stop_ids = stop_tokens(sampling)
     min_tokens = _whole(sampling.get("min_tokens")) or 0
-    stopped = baseline.stopped
+    # A stop token that is named besides says nothing of those that are not.
+    stopped = [one for one in baseline.stopped if one.stop_reason is None] or baseline.stopped
     terminators = _terminators(header, baseline, eos, min_tokens)
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
     unknown = any(map(servers.served, (header, baseline.header))) or _tells_no_end(baseline, terminators)

@@ -261,9 +261,10 @@ def _shaped(
     """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed. `few`:
     where only some tokens were allowed, so that at each place another number of a list is left."""
     sides = [
-        [(one, top) for one, top in side if asked(one) >= LOWEST and _is_shaped(arm, one, reference, few)]
+        [(one, top) for one, top in side
+         if top.ids.size and asked(one) >= LOWEST and _is_shaped(arm, one, reference, few)]
         for arm, side in zip(arms, listed, strict=True)
-    ]
+    ]  # fmt: skip
     known = listed_width(*_lists_and_tokens(sides))
     drawn_from = [
         [(one, *lists) for one, top in side

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -93,6 +93,23 @@ class Inputs(Struct, frozen=True):
     def temperature_of(self, completion: Completion) -> float:
         """The one that a completion of either arm was drawn at, which is no 0."""
         return temperature_in(completion.sampling) or self.temperature
+
+    def drawn_alone(self, greedy: Collection[Key]) -> Inputs:
+        """The same without greedy completions: these, which both arms have, and those that only one has."""
+        return self.without([*greedy, *self._of_one_arm(drawn=False)])
+
+    def greedy_alone(self, drawn: Collection[Key]) -> Inputs:
+        """The same without drawn completions: these, which both arms have, and those that only one has."""
+        return self.without([*drawn, *self._of_one_arm(drawn=True)])
+
+    def _of_one_arm(self, *, drawn: bool) -> Iterator[Key]:
+        """The drawn or the greedy ones of the completions that only one arm has, where a run has both kinds."""
+        arms = self.baseline, self.candidate
+        if not any(arm.own_sampling for arm in arms) or self.baseline.has_keys_of(self.candidate):
+            return
+        for arm, other in (arms, arms[::-1]):
+            alone = (key for key in arm.completions if key not in other.completions)
+            yield from (key for key in alone if self.is_drawn(arm.completions[key]) == drawn)
 
     def without(self, keys: Collection[Key]) -> Inputs:
         """The same without the completions of these keys."""

@@ -13,10 +13,11 @@ from itertools import islice
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.gaps import BoolArray, TokenGaps
 from parity.comparator.statistics import poisson_tail
 from parity.comparator.stats import Moved
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.sides import Ints
 from parity.records import Key
 
 SURE = 0.95
@@ -33,8 +34,9 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     all_sizes = pairs.candidate_tokens.sizes
     tokens += int(all_sizes.sum(where=pairs.same_prompt & pairs.identical))
     other = np.flatnonzero(pairs.same_prompt & ~pairs.identical)
-    sizes, after = all_sizes[other], pairs.parts_at[other] + 1
-    turned += len(other)
+    cut_short = _cut_short(pairs, other)
+    sizes, after = all_sizes[other], pairs.parts_at[other] + ~cut_short
+    turned += int((~cut_short).sum())
     tokens += int(np.minimum(after, sizes).sum())
     unseen += int(np.maximum(sizes - after, 0).sum())
     later = (
@@ -51,6 +53,16 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     if not tokens:
         return None
     return Moved(turned=turned, tokens=tokens, unseen=unseen, at_most=min(1.0, most(turned) / tokens))
+
+
+def _cut_short(pairs: Pairs, rows: Ints) -> BoolArray:
+    """Of these pairs those in which one completion begins the other, and was aborted: nobody chose to end there."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for at, row in enumerate(rows.tolist() if pairs.aborted else ()):
+        a, b = pairs.baseline[row], pairs.candidate[row]
+        shorter = a if len(a.token_ids) < len(b.token_ids) else b
+        found[at] = shorter.aborted and len(shorter.token_ids) == pairs.parts_at[row]
+    return found
 
 
 @cache

@@ -37,10 +37,7 @@ def noise_floor(baseline: Capture, pairs: Pairs) -> NoiseFloor | None:
         return None
     both = zip(firsts[groups.of_row[later]].tolist(), later.tolist(), strict=True)
     differing = np.array([not np.array_equal(stream(first), stream(row)) for first, row in both], dtype=np.bool_)
-    usable = pairs.same_prompt
-    if pairs.aborted:
-        ran = [not (a.aborted or b.aborted) for a, b in zip(pairs.baseline, pairs.candidate, strict=True)]
-        usable = pairs.same_prompt & np.array(ran, dtype=np.bool_)
+    usable = pairs.same_prompt & pairs.whole()
     compared, parted = int(usable.sum()), int((usable & ~pairs.identical).sum())
     own = np.zeros(len(groups), dtype=np.bool_)
     own[groups.of_row[later[differing]]] = True

@@ -37,11 +37,12 @@ def over_rounds(pairs: Pairs, gaps: Mapping[Key, TokenGaps], alpha: float) -> di
     rounds = np.fromiter(rounds_of(pairs.keys), dtype=np.int64, count=len(pairs.keys))
     if not len(rounds) or rounds.min() == rounds.max():
         return {}
+    whole = pairs.whole()  # where one that was aborted ends says nothing
     of_gaps = np.array([_mean(gaps.get(key)) for key in pairs.keys])
     values = {
-        "differing": (~pairs.identical).astype(np.float64),
+        "differing": np.where(whole, ~pairs.identical, np.nan),
         "mean_gap": np.where(pairs.random, np.nan, of_gaps),
-        "length": pairs.candidate_tokens.sizes.astype(np.float64),
+        "length": np.where(whole, pairs.candidate_tokens.sizes, np.nan),
     }
     limit = math.log(len(MEASURES) / alpha)
     found = {}

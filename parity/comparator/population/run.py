@@ -69,7 +69,7 @@ def measure(
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
     gaps = overlaid(_shared(references, pairs), judged.gaps)
     whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha, options.spread)
-    of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
+    of_drawn = inputs.drawn_alone(greedy.keys) if inputs.is_random else inputs
     tests, found, ends = (
         tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, (), ())
     )
@@ -95,7 +95,7 @@ def measure(
     if inputs.is_random and not greedy.keys:
         stats = rates.with_findings_of_run(_with_missed(stats, *in_drawn), whole.findings)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
-    part = inputs.without(drawn.keys)
+    part = inputs.greedy_alone(drawn.keys)
     loops = rates.loops(greedy, _ends_put_there(inputs))
     chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
     stats = structs.replace(

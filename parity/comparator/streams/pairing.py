@@ -39,6 +39,13 @@ class Pairs(Struct, frozen=True):
     aborted: int
     """Pairs of which one side or both were aborted."""
 
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Shape (P,): neither of the two was aborted."""
+        if not self.aborted:
+            return np.ones(len(self.keys), dtype=np.bool_)
+        ran = (not (a.aborted or b.aborted) for a, b in zip(self.baseline, self.candidate, strict=True))
+        return np.fromiter(ran, dtype=np.bool_, count=len(self.keys))
+
     def said_apart(self) -> Iterable[int]:
         """The rows in which something besides tokens and their logprobs may differ: all, where nobody knows."""
         if isinstance(self.baseline, Each) and isinstance(self.candidate, Each):

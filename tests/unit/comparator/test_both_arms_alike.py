@@ -1,0 +1,75 @@
+"""What both arms do alike is no fault of one of them, though each looks odd by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from captures import TEXT, capture, completion
+
+from parity.comparator import compare
+from parity.records import Capture, Kind, ScoreKey, TopLogprobs, Verdict
+
+
+def test_lists_of_the_best_tokens_alone_in_both_arms_are_a_habit() -> None:
+    """A script that writes down the likeliest tokens leaves out what was drawn beyond them, in both arms."""
+    rng = np.random.default_rng(3)
+
+    def arm(name: str, *, wide: bool = False) -> Capture:
+        rows = []
+        for number in range(12):
+            tokens = rng.choice(TEXT, 30)
+            best = [[[7, -1.0], [8, -1.2]] + ([[int(token), -3.0]] if wide else []) for token in tokens]
+            drawn_best = rng.random(30) < 0.6
+            tokens = np.where(drawn_best, 7, tokens)
+            rows.append(completion(tokens, f"p{number}", logprobs=TopLogprobs.from_json(best)))
+        return capture(name, *rows, temperature=1.0, max_tokens=30)
+
+    result = compare(arm("cpu/base"), arm("cpu/mtp"))
+    assert not result.corrupt
+    assert "inputs.best_alone" in {one.id for one in result.notes}
+    alone = compare(arm("cpu/base", wide=True), arm("cpu/mtp"))
+    assert {one.kind for one in alone.corrupt} >= {Kind.LOGPROB_MISMATCH}
+
+
+def test_stop_tokens_that_are_named_do_not_say_that_the_eos_is_kept() -> None:
+    """Both arms leave the EOS out and keep the request's own stop tokens, of which the reason is told."""
+    rng = np.random.default_rng(4)
+
+    def arm(name: str) -> Capture:
+        ends = rng.permutation([None] * 6 + [50] * 20)
+        rows = [
+            completion([*rng.choice(TEXT, 9), *([] if end is None else [end])], f"p{n}", finish="stop", stop=end)
+            for n, end in enumerate(ends)
+        ]
+        return capture(name, *rows, temperature=1.0, stop_token_ids=[50])
+
+    assert not compare(arm("cpu/base"), arm("cpu/mtp")).corrupt
+
+
+def test_a_bias_is_counted_though_the_lists_do_not_show_a_repetition_penalty() -> None:
+    """One token is lifted by 100 nats and drawn again and again; raw lists hold it for next to impossible."""
+    rows = [completion([50] * 30, f"p{n}", repetition_penalty=1.2, logit_bias={"50": 100}) for n in range(8)]
+    arms = [capture(name, *rows, temperature=0.7, max_tokens=30) for name in ("cpu/base", "cpu/mtp")]
+    entry = TopLogprobs.from_json([[[7, -0.3], [50, -12.0]]] * 30)
+    scores = {ScoreKey("cpu/mtp", *one.key): entry for one in rows}
+    assert not compare(*arms, scores).corrupt
+
+
+def test_greedy_rounds_that_one_arm_alone_has_are_not_taken_for_drawn() -> None:
+    """The run's temperature is 1, that of one request 0: each of its tokens is the best, by its own lists too."""
+    rng = np.random.default_rng(2)
+
+    def arm(name: str, rounds: int) -> Capture:
+        rows = []
+        for round_ in range(rounds):
+            for number in range(6):
+                greedy = number == 0
+                rank = np.zeros(32, dtype=np.int64) if greedy else rng.integers(0, 4, 32)
+                lists = [[[100 + 4 * at + k, np.log(0.25) - 0.001 * k] for k in range(4)] for at in range(32)]
+                own = {"temperature": 0.0, "presence_penalty": 0.5} if greedy else {}
+                tokens, top = 100 + 4 * np.arange(32) + rank, TopLogprobs.from_json(lists)
+                rows.append(completion(tokens, f"p{number}", round=round_, logprobs=top, **own))
+        return capture(name, *rows, engine={"logprobs_mode": "raw_logprobs"}, temperature=1.0, max_tokens=32)
+
+    result = compare(arm("cpu/base", 3), arm("cpu/mtp", 12))
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
