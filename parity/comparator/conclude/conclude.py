@@ -104,7 +104,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.cut_off(inputs, pairs)
         + reasons.ends_unseen(inputs, pairs, judged)
         + reasons.shaped(pairs, judged, references)
-        + reasons.undecided(pairs, judged, references)
+        + reasons.undecided(pairs, judged, references, inputs.vocab_size)
         + reasons.unjudged(inputs, pairs, judged, references, stats.unjudged)
         + reasons.limited(pairs, run.cut_short, stats.tokens_not_judged or 0, judged, references)
         + doubted.doubtful(judged, references.floor, references.tolerance, other_precision=other_precision)

@@ -158,7 +158,7 @@ def shaped(pairs: Pairs, judged: Judged, references: References) -> Remarks:
     return reason(said, *_unshaped(said, names, judged))
 
 
-def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
+def undecided(pairs: Pairs, judged: Judged, references: References, vocab_size: int | None) -> Remarks:
     """Tokens of which the lists do not say enough, under penalties, to tell how far below the best they lie."""
     tokens = beyond = 0
     widest, wanted = 0.0, 0.0
@@ -177,6 +177,7 @@ def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
             wanted = max(wanted, float(np.nan_to_num(short, nan=0.0).max()))
     if not beyond:
         return Remarks()
+    wanted = min(wanted, vocab_size or wanted)
     said = message(
         "conclude.undecided",
         "{count} of {tokens} tokens after a divergence may lie up to {widest:.2f} nats below the best that the "
@@ -194,11 +195,17 @@ def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
 
 def _more_of(wanted: float) -> Message:
     """What would tell."""
+    if wanted > MOST_LISTED:
+        return message(
+            "conclude.lists_far_too_short",
+            "the lists are far too short, and `--score-top {most}` may not make them long enough",
+            most=MOST_LISTED,
+        )
     if wanted:
         return message(
             "conclude.lists_too_short",
             "the lists are too short, `--score-top {wanted}` makes them long enough",
-            wanted=int(min(wanted, MOST_LISTED)),
+            wanted=int(wanted),
         )
     return message(
         "conclude.logits_unknown",

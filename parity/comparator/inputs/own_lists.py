@@ -454,7 +454,7 @@ _BEST_ALONE = message(
     "left out",
 )
 
-SOME_LACK, FEW_LACK = 1 / 12, 4
+SOME_LACK, FEW_LACK = 1 / 12, 3
 """Share of the completions that were drawn or penalised, and how many of them if there are so many, whose lists leave
 out tokens that were chosen, from which on in both arms it is how they write lists. An engine puts the chosen token into
 each, which makes some lists longer."""
@@ -473,11 +473,11 @@ def _leaves_out_drawn(arm: Capture) -> bool:
         lengths.update(np.unique((top.ids >= 0).sum(axis=1)).tolist())
         if len(lengths) > 1:
             return False
-        lacks = not (top.ids == one.token_ids[:, None]).any(axis=1).all()
+        lacks = int((~(top.ids == one.token_ids[:, None]).any(axis=1)).sum())
         if temperature_in(sampling) or penalises(sampling) or forbids(sampling):
-            lacking, asked = lacking + lacks, asked + 1
-        elif lacks:
-            return False  # the best token is in each list
+            lacking, asked = lacking + (lacks > 0), asked + 1
+        elif lacks > 1:
+            return False  # the best token is in each list, but for one of two that are equal
     return lacking >= max(SOME_LACK * asked, min(FEW_LACK, asked), 1)
 
 

@@ -322,9 +322,9 @@ def _penalised(
             gap = np.maximum(best - own, 0.0) / unit
             highest = np.maximum(best, unlisted) - own
             short |= unlisted - own > np.maximum(best - own, 0.0) + 1e-6
+            lowest = np.fmin(lowest, own - (unlisted - last))  # raw logprobs that may be raised above its own
         place = np.where(gap < least, at, place)
         least, most = np.fmin(least, gap), np.fmax(most, np.maximum(highest / unit, gap))
-        lowest = np.fmin(lowest, own)
     nothing = ~usable.any(axis=1) | ~np.isfinite(least)
     least[nothing] = np.nan
     most = np.where(nothing | ~listed, np.inf, most)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import planted_set
 import pytest
+from captures import capture, completion, scores, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +143,26 @@ def test_a_list_that_may_lack_the_best_token_says_how_many_it_needs() -> None:
     assert found.wanted is not None
     left = 1 - np.exp(-1.1) - np.exp(-1.2)
     assert found.wanted[2] == np.ceil(2 + left * np.exp(3.1))
+
+
+def test_a_token_that_a_bias_lifts_may_be_far_down_the_list_that_it_needs() -> None:
+    """Token 9 is lifted by 6 nats and not listed: above -0.1 by that is whatever has more than -6.1."""
+    entries = [[[7, -0.1], [8, -2.9]]]
+    asked = Penalised(Penalties(bias=((9, 6.0),)), np.array([7]))
+    found = token_gaps(TopLogprobs.from_json(entries), np.array([7]), asked)
+    assert found.undecided(0.25).tolist() == [True]
+    assert found.wanted is not None
+    assert found.wanted[0] == np.ceil(2 + (1 - np.exp(-0.1) - np.exp(-2.9)) * np.exp(6.1))
+
+
+@pytest.mark.parametrize(("vocabulary", "said"), [(60, "`--score-top 60` makes them"), (32_000, "may not make them")])
+def test_no_list_length_is_promised_that_does_not_suffice(vocabulary: int, said: str) -> None:
+    tokens = [7] * 8
+    rows = completion(tokens, logit_bias={"9": 12.0}), completion([8, *tokens[1:]], logit_bias={"9": 12.0})
+    top = TopLogprobs.from_json([[[8, -0.1], [7, -0.2]], *[[[7, -0.1], [8, -2.9]]] * 7])
+    arms = [capture(name, one, vocab_size=vocabulary) for name, one in zip(("cpu/base", "cpu/mtp"), rows, strict=True)]
+    result = compare(*arms, scores("cpu/mtp", p0=top))
+    assert said in texts(result.reasons)[0]
 
 
 # ---------------------------------------------------------------------------- whole comparisons
