@@ -67,7 +67,7 @@ class Draws(Struct, frozen=True):
 def draws_of(inputs: Inputs, reference: Reference, options: CompareOptions, requested: Requested) -> Draws:
     """`inputs` are of drawn completions alone."""
     baseline, candidate = inputs.baseline, inputs.candidate
-    rules = stops.stop_rules(candidate.header, baseline)
+    rules = requested.ends
     windows = candidate.tokens.total * len(surprisal.WINDOWS)
     return Draws(
         baseline=baseline,

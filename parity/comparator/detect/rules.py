@@ -296,6 +296,8 @@ class Requested(Struct, frozen=True):
 
     writer: Writer
     """How the candidate makes text of tokens."""
+    ends: stops.StopRules
+    """How the candidate's completions may end, by what the whole baseline does."""
     broken: Broken
 
 
@@ -320,4 +322,4 @@ def requested(inputs: Inputs, pairs: Pairs) -> Requested:
         late = stops.may_overrun(known.rows, rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
         sides.append(Arm(known.completions, writer, rules, own.read_words, too_long))
-    return Requested(sides[1].writer, break_rules(sides[0], sides[1], pairs))
+    return Requested(sides[1].writer, sides[1].stops, break_rules(sides[0], sides[1], pairs))

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from msgspec.structs import replace
 
-from parity.comparator.detect import stops, trust
+from parity.comparator.detect import trust
 from parity.comparator.detect.cases import Setup, Usual
 from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
@@ -38,7 +38,7 @@ def setup_of(
     requested: Requested,
 ) -> Setup:
     """`inputs` and `pairs` are of greedy completions alone, `donors` of all."""
-    rules = stops.stop_rules(inputs.candidate.header, inputs.baseline)
+    rules = requested.ends
     reference, tolerance = references.lookup, references.tolerance
     invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
     precision = of_other_precision(inputs.differences)

@@ -254,14 +254,17 @@ def _stopped(one: Completion, arm: Capture) -> bool:
 
 
 def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
-    """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
-    has_stopped = False
+    """Does the arm keep the token it stops at, at least now and then? None where nothing stopped. Where some of these
+    tokens are named besides (`stop_reason`), the others decide: they are the EOS."""
+    kept: dict[bool, bool] = {}
     for one in arm if {"stop", None} & arm.finish_reasons else ():
         if _stopped(one, arm):
-            if len(one.token_ids) and int(one.token_ids[-1]) in ends:
+            keeps = bool(len(one.token_ids)) and int(one.token_ids[-1]) in ends
+            is_named = one.stop_reason is not None
+            if keeps and not is_named:
                 return True
-            has_stopped = True
-    return False if has_stopped else None
+            kept[is_named] = kept.get(is_named, False) or keeps
+    return kept.get(False, kept.get(True))
 
 
 def _cut(top: TopLogprobs | None, length: int) -> TopLogprobs | None:

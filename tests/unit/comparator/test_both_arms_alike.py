@@ -73,3 +73,20 @@ def test_greedy_rounds_that_one_arm_alone_has_are_not_taken_for_drawn() -> None:
     result = compare(arm("cpu/base", 3), arm("cpu/mtp", 12))
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_candidate_that_leaves_out_the_eos_is_not_accused_beside_named_stop_tokens() -> None:
+    """The baseline happens to end at the request's own stop tokens alone."""
+    rng = np.random.default_rng(5)
+    ended = [completion([*rng.choice(TEXT, 9), 50], f"p{n}", finish="stop", stop=50) for n in range(9)]
+    base = capture("cpu/base", *ended, completion(TEXT[:60], "q"), temperature=1.0, stop_token_ids=[50])
+    made = capture("cpu/mtp", *ended, completion(TEXT[:9], "q", finish="stop"), temperature=1.0, stop_token_ids=[50])
+    assert not compare(base, made).corrupt
+
+
+def test_what_greedy_completions_show_of_the_eos_holds_for_drawn_ones() -> None:
+    """Neither arm keeps its EOS; of the drawn ones only one ever ended at it, in the candidate."""
+    greedy = [completion(TEXT[: 5 + n], f"g{n}", finish="stop", temperature=0.0) for n in range(4)]
+    base = capture("cpu/base", *greedy, completion(TEXT[:60], "d"), temperature=1.0)
+    made = capture("cpu/mtp", *greedy, completion(TEXT[:9], "d", finish="stop"), temperature=1.0)
+    assert not compare(base, made).corrupt
