@@ -152,6 +152,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Tests in which the arms differ."""
     of_either: tuple[str, ...] = ()
     """Those of them of which nothing says which arm is not as asked."""
+    one_seed_for: tuple[str, ...] = ()
+    """Arms that were asked with one seed for all requests, where that may be what the failed tests found."""
     odd_places: tuple[str, ...] = ()
     """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
     draws_seen: DrawsSeen | None = None

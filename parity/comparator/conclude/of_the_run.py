@@ -125,12 +125,24 @@ def random_sampling(
 
 
 def _of_either(tests: SamplingStats) -> Remarks:
+    names = [name.replace("_", " ") for name in tests.of_either]
+    p_value = min(tests.adjusted[name] for name in tests.of_either)
+    if tests.one_seed_for:
+        said = message(
+            "conclude.of_one_seed",
+            "the samples of the arms differ as a whole ({tests}; p = {p_value:.2g}), which may be one chance that all "
+            "requests share, for {arms} gave one seed to all: give each request a seed of its own",
+            tests=names,
+            p_value=p_value,
+            arms=list(tests.one_seed_for),
+        )
+        return reason(said, Step.OWN_SEEDS)
     said = message(
         "conclude.of_either",
         "the samples of the arms differ as a whole ({tests}; p = {p_value:.2g}), and nothing says which of them is not "
         "as asked",
-        tests=[name.replace("_", " ") for name in tests.of_either],
-        p_value=min(tests.adjusted[name] for name in tests.of_either),
+        tests=names,
+        p_value=p_value,
     )
     scored = () if tests.scored else (Step.SCORE,)
     return reason(said, *scored, Step.REFERENCE, Step.SWAP)

@@ -39,6 +39,19 @@ def by_others(header: Header) -> bool:
     return served(header) or "asked" not in header.engine
 
 
+def asks_one_seed(arm: Capture) -> bool:
+    """Were all requests of a script asked with one seed? Engines may draw the same numbers for each then. parity gives
+    each request its own, whatever seed the header says."""
+    header = arm.header
+    if served(header) or not by_others(header):
+        return False
+    of_run = header.sampling.get("seed")
+    seeds = {arm.completions[key].sampling.get("seed", of_run) for key in arm.own_sampling}
+    if len(arm.own_sampling) < len(arm.completions):
+        seeds.add(of_run)
+    return len(seeds) == 1 and isinstance(seeds.pop(), int)
+
+
 def gives_no_scores(header: Header) -> bool:
     """Is this arm a server that says nothing of tokens it is given (`prompt_logprobs` is vLLM's)?"""
     about = _served(header)

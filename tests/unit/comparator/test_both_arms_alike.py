@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from captures import TEXT, capture, completion
 
 from parity.comparator import compare
-from parity.records import Capture, Kind, ScoreKey, TopLogprobs, Verdict
+from parity.records import Capture, Kind, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.records.next_steps import Step
 
 
 def test_lists_of_the_best_tokens_alone_in_both_arms_are_a_habit() -> None:
@@ -90,3 +94,31 @@ def test_what_greedy_completions_show_of_the_eos_holds_for_drawn_ones() -> None:
     base = capture("cpu/base", *greedy, completion(TEXT[:60], "d"), temperature=1.0)
     made = capture("cpu/mtp", *greedy, completion(TEXT[:9], "d", finish="stop"), temperature=1.0)
     assert not compare(base, made).corrupt
+
+
+@pytest.mark.parametrize(
+    ("seed", "engine", "is_accused"),
+    [(17, {}, False), (None, {}, True), (17, {"asked": {}}, True)],
+    ids=["one seed", "no seed", "parity's own"],
+)
+def test_one_seed_for_all_requests_accuses_nobody_by_the_run(
+    seed: int | None, engine: dict[str, Any], is_accused: bool
+) -> None:
+    """What tests of many completions take for their number may be one chance; parity gives each a seed of its own."""
+    rng = np.random.default_rng(8)
+
+    def arm(name: str, best: float) -> tuple[Capture, Scores]:
+        rows, known = [], {}
+        for number in range(40):
+            rank = np.where(rng.random(16) < best, 0, rng.integers(0, 4, 16))
+            lists = [[[100 + 4 * at + k, np.log(0.25) - 0.001 * k] for k in range(4)] for at in range(16)]
+            one = completion(100 + 4 * np.arange(16) + rank, f"p{number}")
+            rows.append(one)
+            known[ScoreKey(name, *one.key)] = TopLogprobs.from_json(lists)
+        return capture(name, *rows, engine=engine, temperature=1.0, max_tokens=16, seed=seed), known
+
+    (base, known), (made, more) = arm("cpu/base", 0.0), arm("cpu/mtp", 0.5)
+    result = compare(base, made, known | more)
+    assert bool(result.corrupt) is is_accused
+    assert ("conclude.of_one_seed" in {one.id for one in result.reasons}) is not is_accused
+    assert (Step.OWN_SEEDS in {one.step for one in result.next_steps}) is not is_accused
