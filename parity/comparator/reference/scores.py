@@ -7,6 +7,7 @@ it: one entry per token, the chosen token listed.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
@@ -411,7 +412,8 @@ def gaps_at_divergence(
 
     The baseline's list there is what the score would be: the text before it is the same. Where the baseline
     gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
-    near-tie: (gaps, True), and the gap is that token's. None when neither says anything.
+    near-tie: (gaps, True), and the gap is that token's. None when neither says anything, nor where both have one raw
+    logprob of the baseline's token: what parts them then is what either made of its penalties.
     """
     length = len(candidate.token_ids)
     if position >= length or position >= len(baseline.token_ids):
@@ -428,6 +430,10 @@ def gaps_at_divergence(
             least = most  # not more than that: nothing that the other list leaves out says otherwise
         if not (most <= least + EXACT or least > tolerance):
             continue
+        if source is candidate and penalised is not None and least > tolerance:
+            listed_by = (_listed(one, position, other) for one in (baseline, candidate))
+            if abs(next(listed_by) - next(listed_by)) <= tolerance:
+                continue
         result = no_gaps(length)
         result.gap[position], result.bounded[position] = max(0.0, least), most > least + EXACT
         result.most[position] = max(most, result.gap[position])
@@ -439,6 +445,15 @@ def gaps_at_divergence(
             result.chosen[position] = listed[0]
         return result, source is candidate
     return None
+
+
+def _listed(completion: Completion, position: int, token: int) -> float:
+    """The raw logprob of a token in the completion's own list there; NaN where that does not name it."""
+    top = completion.logprobs
+    if top is None or not _fits(completion):
+        return math.nan
+    found = top.values[position][top.ids[position] == token]
+    return float(found[0]) if len(found) else math.nan
 
 
 def _fits(completion: Completion) -> bool:

@@ -67,3 +67,15 @@ def test_a_bias_is_divided_by_the_repetition_penalty_as_well() -> None:
     at_most = ((raw[7] + 4.0) / 1.2 - raw[41]) / (1 - 1 / 1.2)
     assert np.isclose(most[0], at_most)
     assert normaliser < at_most
+
+
+def test_a_baseline_that_leaves_a_bias_out_is_not_believed_over_a_candidate_that_keeps_it() -> None:
+    """Token 7 is lifted by 100 nats. The baseline's lists are too short to show it, the candidate's put it first, and
+    of the token that the baseline chose both say the same."""
+    asked = {"logit_bias": {"7": 100.0}, "max_tokens": 16}
+    theirs = TopLogprobs.from_json([[[41, -1.5]]] * 16)
+    ours = TopLogprobs.from_json([[[7, -6.4], [41, -1.5]]] * 16)
+    other = capture("cuda/mtp", completion([7] * 16, logprobs=ours), **asked)
+    result = compare(capture("cuda/base", completion([41] * 16, logprobs=theirs), **asked), other)
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
