@@ -112,11 +112,13 @@ def _of_ends(ends: EndsSeen, seen: float, completions: int) -> Missed:
 def said(found: Sequence[Missed]) -> Iterator[Message]:
     """What could have been wrong without being seen."""
     parts = [_part(one) for one in found]
-    if len(parts) == 1:
-        yield message("conclude.could_have_missed_one", "{fault} could have been missed (95 %)", fault=parts[0])
-    elif parts:
+    if parts:
         yield message(
-            "conclude.could_have_missed", "{faults}, each by itself, could have been missed (95 %)", faults=parts
+            "conclude.could_have_missed",
+            "{faults} could have been missed (95 %)",
+            plural="{faults}, each by itself, could have been missed (95 %)",
+            count=len(parts),
+            faults=parts,
         )
 
 
