@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.reference.gaps import (
     EXACT,
     FloatArray,
@@ -110,11 +111,11 @@ class Reference:
     def _chosen_by_baseline(
         self, baseline: Capture, candidate: Capture
     ) -> Iterator[tuple[TopLogprobs, TokenIds, Penalised]]:
-        """Lists of tokens that the baseline chose: its scores, those of the candidate as far as it said the same, and
-        its own logprobs."""
+        """Lists of tokens that the baseline chose as the best: its scores, those of the candidate as far as it said the
+        same, and its own logprobs. Of drawn tokens none need be that."""
         for one in baseline:
             penalised = self.shaping(one).penalised(one)
-            if penalised is None or penalised.penalties.is_additive:
+            if penalised is None or penalised.penalties.is_additive or temperature_in(baseline.sampling_of(one)) > 0:
                 continue
             top, until = self.score(baseline.header.arm, one), len(one.token_ids)
             other = candidate.completions.get(one.key)

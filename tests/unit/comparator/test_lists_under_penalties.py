@@ -10,7 +10,8 @@ from captures import capture, completion
 
 from parity.comparator import compare
 from parity.comparator.reference.logit_range import bounds
-from parity.comparator.reference.penalties import Penalised, Penalties
+from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
+from parity.comparator.reference.scores import Reference
 from parity.records import Capture, TopLogprobs, Verdict
 
 RULES = {"repetition_penalty": 1.15, "presence_penalty": 0.7, "logit_bias": {"7": 4.0}}
@@ -79,3 +80,13 @@ def test_a_baseline_that_leaves_a_bias_out_is_not_believed_over_a_candidate_that
     result = compare(capture("cuda/base", completion([41] * 16, logprobs=theirs), **asked), other)
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def test_drawn_tokens_do_not_say_where_the_logits_lie() -> None:
+    """Drawn, a token that was said before is often chosen over a better new one, as if the penalty took nothing
+    off."""
+    again = TopLogprobs.from_json([[[20, -2.5], [43, -1.6], [44, -2.0]]] * 16)
+    own = {"temperature": 1.0, "repetition_penalty": 1.5}
+    rows = [completion([20] * 16, f"d{n}", logprobs=again, **own) for n in range(4)]
+    base, other = (capture(name, *rows, max_tokens=16) for name in ("cuda/base", "cuda/mtp"))
+    assert Reference(base, other, {}).shaping(rows[0]).logit_range == ANY_LOGIT
