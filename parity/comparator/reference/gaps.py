@@ -309,7 +309,10 @@ def _penalised(
     place = np.zeros(length, dtype=np.int64)
     lowest, short = np.full(length, np.inf), np.zeros(length, dtype=np.bool_)
     rows = np.arange(length)
-    for normaliser in penalised.normalisers(recorded, length):
+    tried = penalised.normalisers(recorded, length)
+    if len(tried) > 1 and penalised.penalties.repetition < 1.0:
+        tried += penalised.turns(raw, seen, recorded) + penalised.turns(own_raw[:, None], seen_own, recorded)
+    for normaliser in tried:
         scores, noise = penalise(raw, seen, penalised.penalties, normaliser)
         scores = np.where(usable, scores, -np.inf)
         own_scores, own_noise = penalise(own_raw[:, None], seen_own, penalised.penalties, normaliser)

@@ -34,6 +34,9 @@ LATEST = 4
 GRID = 5
 """Values tried over a range of it."""
 
+TURNS, ASIDE = 3, 1e-9
+"""Tokens of a position whose logits are tried close to 0, and how close."""
+
 
 def _nothing() -> TokenIds:
     return np.empty(0, dtype=np.int64)
@@ -95,6 +98,26 @@ class Penalised(Struct, frozen=True):
         if known.all():
             return [recorded[:length, None]]
         return [np.where(known, recorded[:length], value)[:, None] for value in grid]
+
+    def turns(self, values: FloatArray, seen: Seen, recorded: FloatArray | None) -> list[FloatArray]:
+        """More values to try, each of shape (T, 1), where none is recorded and a repetition penalty below 1 raises what
+        was said: just below and above those at which the logit of one of `values` (T, K) is 0, up to TURNS of them that
+        it moves, the largest first.
+
+        It multiplies on one side of 0 what it divides on the other, so that a gap has its least and its largest value
+        there, or at an end of the range: between, what is moved and what is not part or come closer steadily. Above 1
+        the grid does, where a logit of 0 is far from those that engines choose.
+        """
+        zeros = -np.sort(-np.where(seen.repeated & np.isfinite(values), values + seen.bias, -np.inf), axis=1)[:, :TURNS]
+        low, high = self.logit_range
+        found = []
+        for zero in zeros.T:
+            for side in (-ASIDE, ASIDE):
+                value = np.clip(np.where(np.isfinite(zero), side - zero, low), low, high)
+                if recorded is not None:
+                    value = np.where(np.isfinite(recorded[: len(value)]), recorded[: len(value)], value)
+                found.append(value[:, None])
+        return found
 
     def seen(self, ids: IdArray, tokens: TokenIds) -> Seen:
         """How often each of `ids` (T, K) was said before position t of `tokens`, and which stand in the prompt."""
@@ -192,7 +215,9 @@ def most_raised(
             added = np.where((ids == token).any(axis=1), added, np.maximum(added, bias))
     best = last + added
     if penalties.repetition < 1.0:
-        best = best + np.maximum(0.0, (best + normaliser[:, 0]) * (1.0 / penalties.repetition - 1.0))
+        logits = np.where(np.isfinite(best), best + normaliser[:, 0], 0.0)
+        # Those below 0 are raised as well, towards it.
+        best = best + logits * (np.where(logits > 0, 1.0 / penalties.repetition, penalties.repetition) - 1.0)
     if penalties.frequency < 0:
         best = best - penalties.frequency * penalised.most_said(tokens)
     return best + max(0.0, -penalties.presence)

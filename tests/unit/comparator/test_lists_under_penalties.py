@@ -9,6 +9,7 @@ import numpy as np
 from captures import capture, completion
 
 from parity.comparator import compare
+from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.logit_range import bounds
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
 from parity.comparator.reference.scores import Reference
@@ -90,3 +91,26 @@ def test_drawn_tokens_do_not_say_where_the_logits_lie() -> None:
     rows = [completion([20] * 16, f"d{n}", logprobs=again, **own) for n in range(4)]
     base, other = (capture(name, *rows, max_tokens=16) for name in ("cuda/base", "cuda/mtp"))
     assert Reference(base, other, {}).shaping(rows[0]).logit_range == ANY_LOGIT
+
+
+def test_bounds_hold_whatever_the_logits_are_where_a_penalty_raises() -> None:
+    """A repetition penalty turns at a logit of 0: a gap has its least value there, between the values of a grid. (How
+    much it magnifies noise turns there as well, which may hide a fault and accuses nobody.)"""
+    rng = np.random.default_rng(3)
+    for _ in range(1500):
+        repetition = float(rng.choice([0.5, 0.8, 0.9]))
+        asked = Penalties(repetition, float(rng.choice([0, 0.5])), float(rng.choice([0, 0.3])))
+        logits = rng.normal(rng.uniform(-8, 12), rng.uniform(0.5, 4), 60)
+        whole = np.log(np.exp(logits - logits.max()).sum()) + logits.max()
+        chosen = int(np.argsort(-logits)[rng.integers(0, 60 if rng.random() < 0.5 else 4)])
+        ids = np.array([[*np.argsort(-logits)[:8], chosen]])
+        prompt = rng.integers(0, 60, 5)
+        known = whole - rng.uniform(0, 15), whole + rng.uniform(0, 15)
+        found = token_gaps(
+            TopLogprobs(ids, logits[ids] - whole), np.array([chosen]), Penalised(asked, prompt, logit_range=known)
+        )
+        factor = np.where(np.isin(np.arange(60), prompt), np.where(logits > 0, 1 / repetition, repetition), 1.0)
+        true = logits * factor
+        gap = float(true.max() - true[chosen])
+        assert found.gap[0] <= gap + 1e-6
+        assert gap * repetition <= found.most[0] + 1e-6
