@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.language import render
 from parity.messages import Message, message
+from parity.records import Kind
 from parity.records.evidence import InputEvidence, LogprobEvidence, TextEvidence
 from parity.text import cell_width, clip, visible, wrap
 from parity.view import FindingView
@@ -140,8 +141,15 @@ def _parted(first: int) -> Message:
 
 def _distance(example: FindingView) -> Message | None:
     """Why the token counts as rounding, or does not; None where it is the best one, or the gap does not decide."""
+    found = _below(example)
+    if found is None or not example.gap_is_moved:
+        return found
+    return message("terminal.gap.moved", "{distance} (penalties and biases counted)", distance=found)
+
+
+def _below(example: FindingView) -> Message | None:
     gap, tolerance, widest = example.gap, example.tolerance, example.largest_gap
-    if gap is None or tolerance is None or gap <= 0:
+    if gap is None or tolerance is None or gap <= 0 or example.kind == Kind.INVALID_TOKEN:
         return None
     below, allowed = f"{gap:.2f}", f"{tolerance:.3g}"
     if widest is not None and widest > gap and widest > tolerance:

@@ -69,7 +69,10 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
 
 def _kernels(found: Numerics) -> Message:
     if not found.other_kernels:
-        return message("numerics.same_kernels", "both arms ran the same kernels, which differ by less")
+        return message(
+            "numerics.same_kernels",
+            "nothing that the captures say makes the arms run other kernels, and the same ones differ by less",
+        )
     settings = list(found.other_kernels)
     if beyond_any_kernels(found):
         return message("numerics.kernels", "the arms differ in {settings}, and so in their kernels", settings=settings)

@@ -11,6 +11,7 @@ from lxml import etree
 from report_data import KEYS, MTP, arm_case, finding_case, make_case, run_of
 
 from parity.messages import verbatim
+from parity.report.finding_lines import finding_lines
 from parity.report.format import Wanted
 from parity.report.formats import md
 from parity.report.formats.junit import junit_xml
@@ -128,3 +129,18 @@ def test_all_at_another_temperature_share_no_place() -> None:
 )
 def test_a_whole_word_is_marked(mine: str, other: str, marked: str) -> None:
     assert _own_text(mine, other) == marked
+
+
+def test_a_terminal_says_that_a_gap_counts_penalties_and_gives_none_to_an_id_that_is_no_token() -> None:
+    listed = {"reference": [[99, -0.5], [7, -0.9]], "candidate": None, "baseline": None}
+    evidence = {"why": "x", "gap": 3.4, "tolerance": 0.25, "candidate_token": 99, "logprobs": listed}
+
+    def said(finding: FindingView) -> str:
+        return " ".join(" ".join(finding_lines(1, finding, "cpu/base", make_case().text, 80)).split())
+
+    moved = said(finding_case(gap=3.4, evidence=evidence))
+    assert "3.40 nats below the best; up to 0.25 passes as rounding (penalties and biases counted)" in moved
+    plain = said(finding_case())
+    assert "nats below the best" in plain
+    assert "penalties" not in plain
+    assert "nats below" not in said(finding_case(kind="invalid_token", evidence=evidence | {"token_ids": [99]}))
