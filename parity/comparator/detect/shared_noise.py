@@ -45,12 +45,17 @@ def factors(found: AtPlaces) -> FloatArray:
     return np.maximum(1.0, odd) if known.any() else np.ones(len(NAMES))
 
 
+def shows_shared_noise(found: AtPlaces) -> bool:
+    """Whether there are places enough for completions that are drawn alike to show it."""
+    return int((found.tokens >= FEWEST_ROWS).sum()) >= FEWEST_PLACES
+
+
 def shares_noise(found: AtPlaces, *, is_baseline: bool) -> bool:
     """Whether completions at the same places are drawn alike. The baseline's are also said to be where only few places
     show it: what else is odd about places is asked of the candidate against it."""
     known, odd, error = _spread(found)
     at = NAMES.index("rank")
-    if known.sum() < FEWEST_PLACES:
+    if not shows_shared_noise(found):
         return False
     rows = found.tokens[known]
     if is_baseline:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.detect.draws import Draws
-from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise
+from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise, shows_shared_noise
 from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of, times_of
@@ -52,6 +52,8 @@ class ArmsDraws(Struct, frozen=True):
     factors: tuple[FloatArray, FloatArray] = (ONES, ONES)
     noise_shared_by: tuple[str, ...] = ()
     """Arms whose completions draw with the same noise."""
+    apart: bool = False
+    """Enough draws of both arms stand at the same places to show common noise, and they show none."""
     candidate_alone: float | None = None
     """Row by row, the candidate's requests draw with the same numbers, though parity gave each a seed of its own, and
     the baseline's do not: nats of evidence (`agreement`)."""
@@ -129,6 +131,7 @@ def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[
         candidate,
         (ONES, ONES) if any(shared) else (factors(base_places), factors(candidate_places)),
         tuple(arm.header.arm for arm, shares in zip(arms, shared, strict=True) if shares),
+        apart=not any(shared) and all(map(shows_shared_noise, (base_places, candidate_places))),
     )
     alone = {asked: [_listed_alone(one) for one in many] for asked, many in plain[0].items()}
     own = [
@@ -218,7 +221,7 @@ def with_rows(
             *(arm.header.arm for arm, one in zip(arms, alike, strict=True) if one is not None),
         }
         names = tuple(arm.header.arm for arm in arms if arm.header.arm in shared)
-        return replace(found, noise_shared_by=names, factors=(ONES, ONES))
+        return replace(found, noise_shared_by=names, factors=(ONES, ONES), apart=False)
     return replace(found, candidate_alone=None if arms[0].header.arm in found.noise_shared_by else alike[1])
 
 

@@ -48,6 +48,8 @@ class Inputs(Struct, frozen=True):
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
     ends_of_one_arm: frozenset[int]
     """As in `conventions.SameHabits`: what the arms say as a whole is compared without them."""
+    one_seed_for: tuple[str, ...]
+    """Arms of a script that gave all requests one seed: an engine may draw the same numbers for each."""
     temperature: float
     """The run's, or the highest of a request's own where the run's is 0; 0 is greedy decoding."""
     questions: Questions
@@ -174,6 +176,7 @@ def normalise(
         scores=known,
         candidate_drops_eos=same.candidate_drops_eos,
         ends_of_one_arm=same.ends_of_one_arm,
+        one_seed_for=tuple(arm.header.arm for arm in (baseline, candidate) if servers.asks_one_seed(arm)),
         temperature=next(
             (found for arm in (candidate, baseline) if (found := temperature_in(arm.header.sampling))),
             highest_own_temperature(baseline, candidate),

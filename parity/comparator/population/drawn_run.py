@@ -17,7 +17,7 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.inputs.servers import asks_one_seed, text_alone
+from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
@@ -114,7 +114,7 @@ def tested(
         names_tell=not any(text_alone(arm.header) and len(arm.finish_reasons) == 1 for arm in inputs.given),
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
-    one_seed = tuple(arm.header.arm for arm in (inputs.baseline, inputs.candidate) if failed and asks_one_seed(arm))
+    one_seed = inputs.one_seed_for if failed and not judged.draws.apart else ()
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None
     tests = replace(
         tests,

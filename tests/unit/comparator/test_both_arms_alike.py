@@ -97,25 +97,25 @@ def test_what_greedy_completions_show_of_the_eos_holds_for_drawn_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "engine", "is_accused"),
-    [(17, {}, False), (None, {}, True), (17, {"asked": {}}, True)],
-    ids=["one seed", "no seed", "parity's own"],
+    ("seed", "engine", "length", "is_accused"),
+    [(17, {}, 6, False), (None, {}, 6, True), (17, {"asked": {}}, 6, True), (17, {}, 16, True)],
+    ids=["one seed", "no seed", "parity's own", "one seed, and draws that differ at many places"],
 )
 def test_one_seed_for_all_requests_accuses_nobody_by_the_run(
-    seed: int | None, engine: dict[str, Any], is_accused: bool
+    seed: int | None, engine: dict[str, Any], length: int, is_accused: bool
 ) -> None:
     """What tests of many completions take for their number may be one chance; parity gives each a seed of its own."""
     rng = np.random.default_rng(8)
 
     def arm(name: str, best: float) -> tuple[Capture, Scores]:
         rows, known = [], {}
-        for number in range(40):
-            rank = np.where(rng.random(16) < best, 0, rng.integers(0, 4, 16))
-            lists = [[[100 + 4 * at + k, np.log(0.25) - 0.001 * k] for k in range(4)] for at in range(16)]
-            one = completion(100 + 4 * np.arange(16) + rank, f"p{number}")
+        for number in range(640 // length):
+            rank = np.where(rng.random(length) < best, 0, rng.integers(0, 4, length))
+            lists = [[[100 + 4 * at + k, np.log(0.25) - 0.001 * k] for k in range(4)] for at in range(length)]
+            one = completion(100 + 4 * np.arange(length) + rank, f"p{number}")
             rows.append(one)
             known[ScoreKey(name, *one.key)] = TopLogprobs.from_json(lists)
-        return capture(name, *rows, engine=engine, temperature=1.0, max_tokens=16, seed=seed), known
+        return capture(name, *rows, engine=engine, temperature=1.0, max_tokens=length, seed=seed), known
 
     (base, known), (made, more) = arm("cpu/base", 0.0), arm("cpu/mtp", 0.5)
     result = compare(base, made, known | more)
