@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -80,10 +80,12 @@ class Reference:
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
-        self._shaping = shaping_of(self._sampling, masked)
+        knows_prompts = bool(baseline.prompts.total or candidate.prompts.total)
+        shaping = partial(shaping_of, masked=masked, knows_prompts=knows_prompts)
+        self._shaping = shaping(self._sampling)
         each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
         own = {repr(one): one for one in each}
-        self._own_shaping = {name: shaping_of({**self._sampling, **sampling}, masked) for name, sampling in own.items()}
+        self._own_shaping = {name: shaping({**self._sampling, **sampling}) for name, sampling in own.items()}
         self._by_arm: Mapping[str, Mapping[Key, TopLogprobs]] = _by_arm(scores)
         self._shelves: dict[str, _Shelved] = {}
         self._known: dict[tuple[str, Key], tuple[Completion, TokenGaps]] = {}

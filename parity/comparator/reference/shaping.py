@@ -67,9 +67,12 @@ class Shaping(Struct, frozen=True):
         return replace(self, logit_range=logit_range)
 
 
-def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset()) -> Shaping:
+def shaping_of(
+    sampling: Mapping[str, Json], masked: frozenset[str] = frozenset(), *, knows_prompts: bool = True
+) -> Shaping:
     """From sampling parameters by name (rows of parity/records/sampling.py). `masked`: those whose forbidden tokens are
-    out of the lists. How likely they were together, these do not say: what bounds a draw takes them for not listed."""
+    out of the lists. How likely they were together, these do not say: what bounds a draw takes them for not listed.
+    `knows_prompts`: else nothing computes a repetition penalty, which moves the tokens of a prompt as well."""
     applied = APPLIED | masked
     found: dict[str, Any] = {}
     unknown = []
@@ -79,7 +82,7 @@ def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset(
         if not _is_on(row, sampling.get(row.name)):
             continue
         value = _computed(row, sampling[row.name])
-        if value is None:
+        if value is None or (row.name == "repetition_penalty" and not knows_prompts):
             unknown.append(row.name)
         else:
             found[_COMPUTED[row.name]] = value

@@ -13,7 +13,7 @@ from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.logit_range import bounds
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
 from parity.comparator.reference.scores import Reference
-from parity.records import Capture, TopLogprobs, Verdict
+from parity.records import Capture, ScoreKey, TopLogprobs, Verdict
 
 RULES = {"repetition_penalty": 1.15, "presence_penalty": 0.7, "logit_bias": {"7": 4.0}}
 SAID = (20, 21, 20, 22, 20, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33)
@@ -114,3 +114,24 @@ def test_bounds_hold_whatever_the_logits_are_where_a_penalty_raises() -> None:
         gap = float(true.max() - true[chosen])
         assert found.gap[0] <= gap + 1e-6
         assert gap * repetition <= found.most[0] + 1e-6
+
+
+def test_a_repetition_penalty_without_prompts_is_not_computed() -> None:
+    """It moves the tokens of a prompt as well: 20 may stand there, and lie below 7 for that."""
+
+    def verdict(prompt: tuple[int, ...]) -> Verdict:
+        arms = [
+            capture(
+                name,
+                *(completion(ids if at == 0 else [20, 22, 25], f"p{at}", prompt=prompt) for at in range(8)),
+                repetition_penalty=1.2,
+                max_tokens=3,
+            )
+            for name, ids in (("cpu/base", [20, 22, 25]), ("cpu/mtp", [7, 23, 26]))
+        ]
+        best = np.array([[20, 7, 9], [22, 23, 9], [25, 26, 9]])
+        top = TopLogprobs(best, np.tile([-0.1, -3.0, -6.0], (3, 1)))
+        return compare(*arms, {ScoreKey(arm.header.arm, *one.key): top for arm in arms for one in arm}).verdict
+
+    assert verdict(()) is Verdict.INCONCLUSIVE
+    assert verdict((1, 2)) is Verdict.DIVERGED
