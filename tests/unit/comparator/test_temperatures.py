@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,10 +105,9 @@ GREEDY_ROWS = {3: 0.0, 17: 0.0, 40: 0.0, 66: 0.0, 90: 0.0, 127: 0.0}
 """One in twenty of 128."""
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_swapped_rows_with_logprobs_of_their_own_are_not_called_hot(own: bool) -> None:
-    """The other prompt's distribution looks hot; the engine's own logprobs say that it was another one."""
-    language = Language(5, sharpness=(0.3, 1.0))
+def compared_as(language: Language, drawn: Callable[[str, int], tuple[int, float]], *, own: bool = False) -> Comparison:
+    """Scored completions asked for at 0.8. `drawn`: of an arm's row, the request whose text it is, and at which
+    temperature; `own`: each brings the logprobs that it was drawn by."""
     head: dict[str, Any] = {"temperature": 0.8, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
     head["engine"] = {"logprobs_mode": "raw_logprobs"}
     known: dict[ScoreKey, TopLogprobs] = {}
@@ -117,14 +116,24 @@ def test_swapped_rows_with_logprobs_of_their_own_are_not_called_hot(own: bool) -
         rows = []
         for row in range(REQUESTS * SAMPLES):
             request, sample = divmod(row, SAMPLES)
-            swapped = arm == "cpu/mtp" and row in (4, 44)
-            source = {1: 11, 11: 1}[request] if swapped else request
-            tokens = language.draw(source, 0.8, Cut())
-            mine = language.score(source, tokens, 1)
-            rows.append(completion(tokens, f"p{request}", sample=sample, logprobs=mine if own else None))
+            source, temperature = drawn(arm, row)
+            tokens = language.draw(source, temperature, Cut())
+            mine = language.score(source, tokens, 1) if own else None
+            rows.append(completion(tokens, f"p{request}", sample=sample, logprobs=mine))
             known[ScoreKey(arm, *rows[-1].key)] = language.score(request, tokens, 20)
         arms.append(capture(arm, *rows, **head))
-    found = accused(compare(arms[0], arms[1], known))
+    return compare(arms[0], arms[1], known)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_swapped_rows_with_logprobs_of_their_own_are_not_called_hot(own: bool) -> None:
+    """The other prompt's distribution looks hot; the engine's own logprobs say that it was another one."""
+    language = Language(5, sharpness=(0.3, 1.0))
+
+    def drawn(arm: str, row: int) -> tuple[int, float]:
+        return {4: 11, 44: 1}.get(row, row // SAMPLES) if arm == "cpu/mtp" else row // SAMPLES, 0.8
+
+    found = accused(compared_as(language, drawn, own=own))
     assert {one.key for one in found} == {key_of(4), key_of(44)}
     assert (Kind.WRONG_TEMPERATURE in {one.kind for one in found}) != own
     if own:
@@ -138,18 +147,11 @@ def test_two_greedy_rows_that_come_to_one_loop_are_no_leak() -> None:
     for request, start in ((0, 0), (5, 4)):
         best = language.logits[request, start:].max(axis=1)
         language.logits[request, np.arange(start, LENGTH), loop[: LENGTH - start]] = best + 0.1
-    head: dict[str, Any] = {"temperature": 0.8, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
-    known: dict[ScoreKey, TopLogprobs] = {}
-    arms = []
-    for arm in ("cpu/base", "cpu/mtp"):
-        rows = []
-        for row in range(REQUESTS * SAMPLES):
-            request, sample = divmod(row, SAMPLES)
-            tokens = language.draw(request, 0.0 if arm == "cpu/mtp" and row % 20 == 0 else 0.8, Cut())
-            rows.append(completion(tokens, f"p{request}", sample=sample))
-            known[ScoreKey(arm, *rows[-1].key)] = language.score(request, tokens, 20)
-        arms.append(capture(arm, *rows, **head))
-    found = accused(compare(arms[0], arms[1], known))
+
+    def drawn(arm: str, row: int) -> tuple[int, float]:
+        return row // SAMPLES, 0.0 if arm == "cpu/mtp" and row % 20 == 0 else 0.8
+
+    found = accused(compared_as(language, drawn))
     assert {key_of(0), key_of(20)} <= {one.key for one in found}
     assert {one.kind for one in found} == {Kind.WRONG_TEMPERATURE}
 
