@@ -46,6 +46,9 @@ _KEPT_LINES = 500
 
 _LINE_SHOWN = 400
 
+_GROUP_SECONDS = 5.0
+"""So long may what was killed take to give back its memory, before the end is reported without it."""
+
 
 class WorkerGone(Exception):
     """The worker closed its side of the protocol."""
@@ -283,6 +286,9 @@ class WorkerProcess:
         if self._process.returncode is not None:
             return
         self._kill_group()
+        until = time.monotonic() + _GROUP_SECONDS
+        while living_members(self.pid) and time.monotonic() < until:  # a killed rank holds its memory for a moment
+            time.sleep(0.02)
         self._process.wait()
         self._outbox.put(None)
         self._logger.join(2.0)
@@ -314,3 +320,16 @@ class WorkerProcess:
         """The last line of the log that has one of these pieces of text; "" where none has."""
         found = (line for line in list(self._tail)[::-1] if any(sign in line for sign in signs))
         return next(found, "")
+
+
+def living_members(group: int) -> set[int]:
+    """The processes of a process group that have not ended; none where there is no /proc (proc(5), `stat`)."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, of = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):  # it ended meanwhile
+            continue
+        if int(of) == group and state not in "ZX":
+            found.add(int(entry.name))
+    return found

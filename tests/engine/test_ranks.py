@@ -15,24 +15,11 @@ from parity.capture import check_capture, read_capture
 from parity.capture.steps import read_steps, steps_path
 from parity.explain.violations import check
 from parity.run import ArmEvent, Phase, run_arm
+from parity.run.process import living_members
 
 pytestmark = pytest.mark.engine
 
 TWO = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
-
-
-def members(group: int) -> set[str]:
-    """Living processes of a group, by the names of their programs."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        try:
-            name, _, rest = (entry / "stat").read_text().rpartition(")")
-        except (OSError, ValueError):
-            continue
-        state, _, of = rest.split()[:3]
-        if int(of) == group and state not in "ZX":
-            found.add(name.partition("(")[2])
-    return found
 
 
 def test_rows_are_counted_in_a_rank(base_plan: dict[str, Any], tmp_path: Path) -> None:
@@ -71,4 +58,4 @@ def test_rows_are_counted_in_a_rank(base_plan: dict[str, Any], tmp_path: Path) -
     assert {one.key for one in steps.requests.values()} == set(read_capture(path).completions)
     assert steps.lists("handed").counts.sum() >= counters["tokens"]  # a request may end within a step
     (group,) = groups
-    assert members(group) == set()
+    assert living_members(group) == set()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from plans import fake_plan
 from parity.capture import read_capture
 from parity.errors import BackendError
 from parity.run import Timeouts, run_arm
+from parity.run.process import BOOTSTRAP, WorkerProcess, living_members
 
 PARITY = """
 import sys
@@ -129,3 +131,33 @@ def test_kill_9_of_the_worker_takes_its_children_along(tmp_path: Path, backend: 
         session.generate()
     assert len(seen) == 2
     wait_for(lambda: not any(alive(pid) for pid in seen), 5.0)
+
+
+LEADER = """
+import subprocess, sys, time
+from subprocess import DEVNULL
+def supervised(stream):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=DEVNULL, stderr=DEVNULL)
+    print("{}", flush=True)
+    time.sleep(600)
+"""
+
+
+@linux
+def test_an_end_waits_for_what_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was sent a signal still has its memory, and its device's, until it is gone."""
+    source = LEADER.encode()
+    command = [sys.executable, "-c", BOOTSTRAP.format(size=len(source))]
+    worker = WorkerProcess(command, dict(os.environ), source, tmp_path / "worker.log")
+    wait_for(lambda: not worker._lines.empty())
+    (rank,) = living_members(worker.pid) - {worker.pid}
+    late = threading.Timer(0.5, os.kill, (rank, signal.SIGKILL))
+
+    def slow(group: int, number: int) -> None:
+        os.kill(group, number)
+        late.start()
+
+    monkeypatch.setattr(os, "killpg", slow)
+    worker.kill()
+    assert living_members(worker.pid) == set()
+    assert late.finished.is_set()
