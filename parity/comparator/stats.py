@@ -345,6 +345,8 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     """Of what failed, something is more than one bf16 unit of noise on every logit explains."""
     other_kernels: tuple[str, ...] = ()
     """Settings by which the arms are known to compute otherwise."""
+    unknown_kernels: bool = False
+    """Nothing says whether they compute alike."""
     detectable: Detectable | None = None
 
 

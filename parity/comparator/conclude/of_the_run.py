@@ -264,6 +264,9 @@ def _differing(found: Numerics | None, said: Finding | None, differences: Differ
         return Remarks()
     if said.severity is Severity.CORRUPT:
         return _one_engine() if found.source != "own" else _neither_scored()
+    if found.unknown_kernels:
+        differs = _differs(said)
+        return reason(differs, NextStep(Step.REFERENCE, differs.id))
     if not found.other_kernels:
         differs = _differs(said)
         scored = [Step.SCORE] if of_few_tokens(found) else []

@@ -150,6 +150,8 @@ class Case(Struct, frozen=True):
     from_scores: bool = False
     gap_is_the_others: bool = False
     """The gap where they part is that of the baseline's token in the candidate's own list."""
+    gap_is_at_most: bool = False
+    """The gap where they part may be smaller, and then within the tolerance: by itself it accuses nobody."""
     rival: Rival | None = None
     """With scores: the baseline's token where they part."""
     contradicted: bool = False

@@ -122,6 +122,23 @@ def _rival(case: Case, flip: int, setup: Setup) -> Rival | None:
 
 
 def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
+    """Those that are left open, and those of which nothing is known for certain."""
+    looked = _left_open(cases, setup)
+    found = {n: _unjudged(case) for n, case in enumerate(looked) if case.events and _is_at_most(case, setup)}
+    return replaced(looked, found)
+
+
+def _is_at_most(case: Case, setup: Setup) -> bool:
+    """Is nothing wrong but a gap that may be smaller?"""
+    return case.gap_is_at_most and _rejected(case, setup.tolerance, by_shape=False) == [case.parts_at]
+
+
+def _unjudged(case: Case) -> Case:
+    at = case.parts_at
+    return replace(case, events=(), gaps=None, gap_is_at_most=False, flip=at, unjudged_from=at)
+
+
+def _left_open(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """Completions with a token or two little beyond the tolerance, and nothing else wrong.
 
     Those of which nobody recorded a logprob may lie farther, as long as nothing else in the run is wrong and no more

@@ -340,10 +340,14 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     shaping = setup.reference.shaping(b)
     if shaping.unknown or (shaping.penalises and setup.lists_hide_choices):
         return Case(pairs, row, parts_at, past)
-    gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping) or (None, False)
+    found = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping)
+    gaps = None if found is None else found.gaps
     if b.lists is not None and setup.lists_show_choices:
         gaps = own_rejections(b, gaps, parts_at, setup.tolerance, shaping)
-    return Case(pairs, row, parts_at, past, gaps, gap_is_the_others=is_the_others)
+    case = Case(pairs, row, parts_at, past, gaps)
+    if found is None:
+        return case
+    return replace(case, gap_is_the_others=found.is_the_others, gap_is_at_most=found.is_at_most)
 
 
 def _identical(setup: Setup) -> Sequence[_Equal]:

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, logs_listed
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY
+from parity.comparator.reference.drawn_lists import logs_listed
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8

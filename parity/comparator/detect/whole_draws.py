@@ -13,10 +13,10 @@ from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.detect.draws import Draws
 from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise, shows_shared_noise
 from parity.comparator.detect.temperatures import LOWEST
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of, times_of
 from parity.comparator.reference.drawn_lists import (
-    LARGE_VOCABULARY,
     Cut,
     among_left,
     among_listed,

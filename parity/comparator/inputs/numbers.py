@@ -18,6 +18,9 @@ from parity.records import TopLogprobs
 
 FloatArray = npt.NDArray[np.float64]
 
+LARGE_VOCABULARY = 200_000
+"""Tokens of a vocabulary that nobody says the size of: more than most have."""
+
 ROUNDING = 0.02
 """By which the probabilities of a list may exceed 1: logits and logprobs are rounded."""
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from parity.comparator.inputs.best_alone import of_the_best_alone
 from parity.comparator.inputs.conventions import says_nothing
 from parity.comparator.inputs.numbers import (
     BASE_2,
@@ -28,13 +29,11 @@ from parity.comparator.inputs.numbers import (
     kind_of_numbers,
     no_logprobs,
 )
-from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, joined, message
-from parity.records import Capture, Completion, Lazy, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
+from parity.records import Capture, Completion, Key, Lazy, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
 from parity.records.next_steps import Step
-from parity.records.sampling import forbids, penalises
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -52,8 +51,8 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
-    if _leaves_out_drawn(baseline) and _leaves_out_drawn(candidate):
-        baseline, candidate = _without_lists(baseline), _without_lists(candidate)
+    if (odd := of_the_best_alone(baseline, candidate)) is not None:
+        baseline, candidate = _without_lists(baseline, odd[0]), _without_lists(candidate, odd[1])
         remarks += Remarks(notes=(_BEST_ALONE,))
     candidate, of_candidate = _by_ratio(baseline, candidate, scores)
     baseline, of_baseline = _by_ratio(candidate, baseline, scores)
@@ -450,39 +449,13 @@ _AT_ONCE = 4096
 
 _BEST_ALONE = message(
     "inputs.best_alone",
-    "the lists of both arms leave out tokens that were chosen, as those of the best ones alone do: their logprobs are "
-    "left out",
+    "both arms list the best tokens alone, and some that were chosen are not among them: their logprobs are left out",
 )
 
-SOME_LACK, FEW_LACK = 1 / 12, 3
-"""Share of the completions that were drawn or penalised, and how many of them if there are so many, whose lists leave
-out tokens that were chosen, from which on in both arms it is how they write lists. An engine puts the chosen token into
-each, which makes some lists longer."""
 
-
-def _leaves_out_drawn(arm: Capture) -> bool:
-    """Are the arm's lists all of one length, and leave out tokens of its completions?"""
-    if not by_others(arm.header) or not arm.has_logprobs:
-        return False
-    lengths: set[int] = set()
-    lacking = asked = 0
-    for one in islice(arm.with_logprobs(), _LOOKED_AT):
-        top, sampling = one.logprobs, arm.sampling_of(one)
-        if top is None or not len(top) or len(top) != len(one.token_ids):
-            continue
-        lengths.update(np.unique((top.ids >= 0).sum(axis=1)).tolist())
-        if len(lengths) > 1:
-            return False
-        lacks = int((~(top.ids == one.token_ids[:, None]).any(axis=1)).sum())
-        if temperature_in(sampling) or penalises(sampling) or forbids(sampling):
-            lacking, asked = lacking + (lacks > 0), asked + 1
-        elif lacks > 1:
-            return False  # the best token is in each list, but for one of two that are equal
-    return lacking >= max(SOME_LACK * asked, min(FEW_LACK, asked), 1)
-
-
-def _without_lists(arm: Capture) -> Capture:
-    return replace(arm, completions={key: replace(one, logprobs=None) for key, one in arm.completions.items()})
+def _without_lists(arm: Capture, but: frozenset[Key] = frozenset()) -> Capture:
+    completions = {key: one if key in but else replace(one, logprobs=None) for key, one in arm.completions.items()}
+    return replace(arm, completions=completions)
 
 
 def _some(arm: Capture) -> Iterator[TopLogprobs]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from parity.comparator.inputs.servers import address
+from parity.comparator.inputs.servers import address, served
 from parity.messages import Message, message
 from parity.records import Header, Json
 from parity.records.engine_settings import OPEN, asked_of, engine_settings, pinned_settings
@@ -119,6 +119,15 @@ def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tu
     if isinstance(here, Mapping) and isinstance(there, Mapping):
         names += [name for name in _CHOOSING if here.get(name) != there.get(name)]
     return tuple(dict.fromkeys(names))
+
+
+def hide_their_kernels(baseline: Header, candidate: Header) -> bool:
+    """Are the arms two servers, or one that nothing says is the same, of which the captures say neither engine nor
+    device? Then nobody knows whether they run the same kernels."""
+    places = address(baseline), address(candidate)
+    return (places[0] is None or places[0] != places[1]) and all(
+        served(one) and not one.engine and not any(map(one.environment.get, _HARDWARE)) for one in (baseline, candidate)
+    )
 
 
 def _both_differ(left: Mapping[str, Json], right: Mapping[str, Json], name: str) -> bool:

@@ -15,7 +15,7 @@ from parity.records.evidence import NumericsEvidence
 def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps: Gaps) -> tuple[Finding, ...]:
     if not found.failed:
         return ()
-    same = not found.other_kernels
+    same = not (found.other_kernels or found.unknown_kernels)
     evidence = NumericsEvidence(
         why=_why(found, drift, gaps),
         tests=found.failed,
@@ -68,6 +68,11 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
 
 
 def _kernels(found: Numerics) -> Message:
+    if found.unknown_kernels:
+        return message(
+            "numerics.unknown_kernels",
+            "the captures do not say what the servers run, and other kernels may be all there is to it",
+        )
     if not found.other_kernels:
         return message(
             "numerics.same_kernels",

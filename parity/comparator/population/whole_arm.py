@@ -151,8 +151,9 @@ def whole_arm(
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys, by_number)
     if found is None:
         return WholeArm(None, drift, missing=missing)
-    kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
-    found = structs.replace(found, other_kernels=kernels)
+    headers = inputs.baseline.header, inputs.candidate.header
+    kernels, hidden = settings.other_kernels(*headers, inputs.differences), settings.hide_their_kernels(*headers)
+    found = structs.replace(found, other_kernels=kernels, unknown_kernels=hidden and not kernels)
     said = numerics_findings(inputs, found, drift, of_gaps)
     return WholeArm(found, drift, said, missing)
 

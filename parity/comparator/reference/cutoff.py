@@ -10,7 +10,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, Cut
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, structs
 
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.statistics import FloatArray
 from parity.records import Json, TokenIds, TopLogprobs
-
-LARGE_VOCABULARY = 200_000
-"""Tokens of a vocabulary that nobody says the size of: more than most have."""
 
 NEARLY_ALL = 0.9
 """Share of lists in which the chosen token is the last, from which on it is not one of the best that all name: of lists

@@ -404,18 +404,28 @@ def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
     return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
 
 
+class AtDivergence(Struct, frozen=True):
+    """What the arms' own lists say of the token where they part; of all others nothing."""
+
+    gaps: TokenGaps
+    is_the_others: bool
+    """The gap is that of the baseline's token, in the candidate's list."""
+    is_at_most: bool
+    """The gap is the largest that the penalties allow: beyond the tolerance, and the smallest is within it."""
+
+
 def gaps_at_divergence(
     baseline: Completion,
     candidate: Completion,
     position: int,
     tolerance: float,
     shaping: Shaping,
-) -> tuple[TokenGaps, bool] | None:
+) -> AtDivergence | None:
     """Without a score: both sides' own logprobs, at the first divergent token alone.
 
     The baseline's list there is what the score would be: the text before it is the same. Where the baseline
     gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
-    near-tie: (gaps, True), and the gap is that token's. None when neither says anything, nor where both have one raw
+    near-tie, and the gap is that token's. None when neither says anything, nor where both have one raw
     logprob of the baseline's token: what parts them then is what either made of its penalties.
     """
     length = len(candidate.token_ids)
@@ -429,9 +439,13 @@ def gaps_at_divergence(
         if lists is None or view is None:
             continue
         least, most = view
-        if source is baseline and most <= DOUBT * tolerance:
-            least = most  # not more than that: nothing that the other list leaves out says otherwise
-        if not (most <= least + EXACT or least > tolerance):
+        is_exact = most <= least + EXACT
+        # Little below for certain: nothing that the other list leaves out says otherwise.
+        is_little = source is baseline and most <= DOUBT * tolerance
+        is_at_most = is_little and not is_exact and least <= tolerance < most
+        if is_little:
+            least = most
+        if not (is_exact or is_little or least > tolerance):
             continue
         if source is candidate and penalised is not None and least > tolerance:
             listed_by = (_listed(one, position, other) for one in (baseline, candidate))
@@ -446,7 +460,7 @@ def gaps_at_divergence(
         listed = values[ids == chosen]
         if len(listed):
             result.chosen[position] = listed[0]
-        return result, source is candidate
+        return AtDivergence(result, is_the_others=source is candidate, is_at_most=is_at_most)
     return None
 
 

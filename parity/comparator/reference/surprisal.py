@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.reference.drawn_lists import LARGE_VOCABULARY, logs_listed
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY
+from parity.comparator.reference.drawn_lists import logs_listed
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs

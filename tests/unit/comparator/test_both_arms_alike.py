@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,38 @@ def test_lists_of_the_best_tokens_alone_in_both_arms_are_a_habit() -> None:
     assert "inputs.best_alone" in {one.id for one in result.notes}
     alone = compare(arm("cpu/base", wide=True), arm("cpu/mtp"))
     assert {one.kind for one in alone.corrupt} >= {Kind.LOGPROB_MISMATCH}
+
+
+def best_three(name: str, seed: int, *, kept: bool = False, odd: int = 0) -> Capture:
+    """Lists of the three best of eight tokens, the eight of one arm those of the other. `kept`: the chosen token takes
+    the last place of its list; `odd`: so many completions have the lists of another one."""
+    rng, probability = np.random.default_rng(seed), np.random.default_rng(1).dirichlet(np.full(8, 0.25), (40, 24))
+    ranked = np.sort(probability, axis=2)[:, :, ::-1]
+    rows = []
+    for number, own in enumerate(ranked):
+        tokens = np.array([rng.choice(8, p=one) for one in own]) + 8 * np.arange(24)
+        ids = np.tile(np.arange(3), (24, 1)) + 8 * np.arange(24)[:, None]
+        if kept:
+            ids[:, 2] = np.where((ids == tokens[:, None]).any(axis=1), ids[:, 2], tokens)
+        logs = np.log(np.take_along_axis(own, ids - 8 * np.arange(24)[:, None], axis=1) + 1e-12)
+        lists = TopLogprobs(np.asarray(ids + 3 * (number < odd) + 100, dtype=np.int32), logs)
+        rows.append(completion(tokens + 100, f"p{number}", logprobs=lists))
+    return capture(name, *rows, engine={"logprobs_mode": "raw_logprobs"}, temperature=1.0, max_tokens=24)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_token_or_two_that_lists_of_the_best_leave_out_are_no_fault(seed: int) -> None:
+    arms = best_three("cpu/base", 2 * seed), best_three("cpu/mtp", 2 * seed + 1)
+    few = [replace(arm, completions=dict(list(arm.completions.items())[:6])) for arm in arms]
+    assert not compare(*few).corrupt
+
+
+def test_lists_that_leave_out_what_they_call_likely_are_a_fault() -> None:
+    kept = best_three("cpu/base", 1, kept=True)
+    assert Kind.LOGPROB_MISMATCH in {one.kind for one in compare(kept, best_three("cpu/mtp", 2)).corrupt}
+    assert Kind.LOGPROB_MISMATCH in {one.kind for one in compare(kept, best_three("cpu/mtp", 2, odd=1)).corrupt}
+    of_another = compare(best_three("cpu/base", 1), best_three("cpu/mtp", 2, odd=1))
+    assert [one.key[0] for one in of_another.corrupt] == ["p0"]
 
 
 def test_stop_tokens_that_are_named_do_not_say_that_the_eos_is_kept() -> None:

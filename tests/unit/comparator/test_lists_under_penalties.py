@@ -50,6 +50,33 @@ def test_a_token_that_the_baselines_list_puts_little_below_accuses_nobody() -> N
     assert compare(base, other).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_gap_that_may_be_within_the_tolerance_accuses_nobody() -> None:
+    """The baseline's lists bound it to 0.07 to 0.2508 nats, in four completions, and its scores show no noise."""
+    rules = {"repetition_penalty": 1.15}
+
+    def four(name: str, token: int, values: dict[int, float]) -> Capture:
+        rows = []
+        for apart in range(0, 80, 20):
+            said = [one + apart for one in SAID]
+            first = [[[one, -0.001], [one + 100, -8.0], [one + 200, -8.2], [one + 300, -8.4]] for one in said]
+            last = sorted(([one + apart, value] for one, value in values.items()), key=lambda one: one[0] != token)
+            lists = TopLogprobs.from_json([*first, last])
+            rows.append(completion((*said, token + apart), f"p{apart}", logprobs=lists))
+        return capture(name, *rows, max_tokens=17, **rules)
+
+    base = four("cuda/base", TOP[0], {TOP[0]: -2.53, 20: -2.01, TOP[1]: -2.6, 43: -2.81})
+    other = four("cuda/mtp", TOP[1], {TOP[1]: -2.6, 20: -2.02, 44: -2.62, 43: -2.9})
+    sure = {
+        ScoreKey("cuda/base", *one.key): TopLogprobs.from_json(
+            [[[int(t), -0.001], [int(t) + 100, -8.0]] for t in one.token_ids]
+        )
+        for one in base
+    }
+    result = compare(base, other, sure)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "conclude.unjudged" in {one.id for one in result.reasons}
+
+
 def test_lists_that_hold_their_own_token_for_better_by_far_accuse_nobody() -> None:
     assert _compared(0.9) is Verdict.INCONCLUSIVE
 

@@ -191,6 +191,21 @@ def test_other_kernels_are_reported_with_their_size_and_accuse_nobody() -> None:
     assert any("the arms differ in dtype" in reason for reason in texts(result.reasons))
 
 
+def test_servers_that_say_nothing_of_their_engines_may_run_other_kernels() -> None:
+    base, other, scores = made(planted("output weights scaled", "0.3%"), speculating(2), rows=192)
+    at = {"served": {"server": {"url": "http://a:8000"}}}
+
+    def served(arm: Capture, extra: Mapping[str, Any]) -> Capture:
+        return replace(arm, header=replace(arm.header, backend="server", engine={}, environment={}, extra=extra))
+
+    unknown = compare(served(base, {}), served(other, {}), scores)
+    assert unknown.verdict is Verdict.INCONCLUSIVE
+    assert [one.severity for one in of_numerics(unknown)] == [Severity.BENIGN]
+    assert any("do not say what the servers run" in reason for reason in texts(unknown.reasons))
+    assert Step.REFERENCE in {step.step for step in unknown.next_steps}
+    assert compare(served(base, at), served(other, at), scores).verdict is Verdict.DIVERGED  # asked one server twice
+
+
 def test_batches_and_speculation_run_the_same_kernels() -> None:
     base, other, _ = made(None, speculating(2), rows=4)
     assert other_kernels(base.header, other.header, {"engine": {"max_num_seqs": (8, 16)}}) == ()

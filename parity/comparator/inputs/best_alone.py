@@ -1,0 +1,168 @@
+"""Lists of the likeliest tokens alone, as most servers and scripts write them: a token drawn beyond them is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import numpy as np
+from msgspec import Struct
+
+from parity.comparator.inputs.numbers import LARGE_VOCABULARY, FloatArray
+from parity.comparator.inputs.questions import temperature_in
+from parity.comparator.inputs.servers import by_others
+from parity.records import Capture, Completion, Json, Key, TopLogprobs
+from parity.records.sampling import forbids, penalises
+
+SOME_LACK, FEW_LACK = 1 / 12, 3
+"""Share of the completions that were drawn or penalised, and how many of them if there are so many, whose lists leave
+out tokens that were chosen, from which on in both arms it is how they write lists. An engine puts the chosen token into
+each, which makes some lists longer."""
+
+ROUNDED = 1e-3
+"""Probability that a list may lack by the rounding of its numbers."""
+
+CHANCE = 1e-4
+"""So unlikely must it be that lists of the best tokens lack as many of the chosen ones as they do, or as few."""
+
+ALTOGETHER = 1e-9
+"""The same for a single completion, of which there are many."""
+
+_CUTS = ("top_k", "min_p")
+
+_LOOKED_AT = 256
+"""Completions looked at to learn a habit."""
+
+
+class _Lacks(Struct, frozen=True):
+    """What an arm's lists, all of one length, leave out."""
+
+    asked: int = 0
+    """Completions that were drawn, penalised or have tokens forbidden."""
+    lacking: int = 0
+    """Those of them of which a chosen token is not listed."""
+    drawn: int = 0
+    """Chosen tokens that are not listed, of completions that were drawn and nothing else."""
+    least: float = 0.0
+    most: float = 0.0
+    """How many those are expected to be where the lists are of the best tokens alone."""
+
+    @property
+    def is_how_they_write(self) -> bool:
+        return self.lacking >= max(SOME_LACK * self.asked, min(FEW_LACK, self.asked), 1)
+
+    def may_be_as(self, other: _Lacks) -> bool:
+        """May these lists be of the best tokens alone, as those of the other arm are which leaves some out?"""
+        if self.lacking:
+            return True
+        fair = self.asked / max(1, self.asked + other.asked)
+        return bool(np.exp(-self.least) >= CHANCE and (1.0 - fair) ** other.lacking >= CHANCE)
+
+
+def of_the_best_alone(baseline: Capture, candidate: Capture) -> tuple[frozenset[Key], frozenset[Key]] | None:
+    """None unless both arms list the best tokens alone, whether or not those that were chosen are among them. Else
+    each arm's completions of which that cannot be: their lists leave out tokens too likely to be missing.
+
+    It is so where some are not listed, no list is longer than others, and chance explains how many of the tokens that
+    were drawn are missing: no more than the lists leave to the other tokens, and in an arm where none is missing not
+    surely some.
+    """
+    first, second = _lacks(baseline), _lacks(candidate)
+    if first is None or second is None or not (first.lacking or second.lacking):
+        return None
+    sound = all(_tail(one.drawn, one.most) >= CHANCE for one in (first, second))
+    alike = sound and first.may_be_as(second) and second.may_be_as(first)
+    if not alike and not (first.is_how_they_write and second.is_how_they_write):
+        return None
+    return _odd(baseline), _odd(candidate)
+
+
+def _lacks(arm: Capture) -> _Lacks | None:
+    """None where these lists are not of the best tokens alone."""
+    if not by_others(arm.header):
+        return None
+    lengths: set[int] = set()
+    found = _Lacks()
+    for one, top in islice(_with_lists(arm), _LOOKED_AT):
+        lengths.update(np.unique((top.ids >= 0).sum(axis=1)).tolist())
+        if len(lengths) > 1:
+            return None
+        sampling, missing = arm.sampling_of(one), _missing(one, top)
+        drawn, least, most = 0, 0.0, 0.0
+        if not _is_shaped(sampling):
+            temperature = temperature_in(sampling)
+            if not temperature:
+                if missing > 1:
+                    return None  # the best token is in each list, but for one of two that are equal
+                continue
+            drawn, most = missing, _most(top, temperature, arm.header.vocab_size)
+            least = float(_rest(top).sum()) if temperature >= 1 and not _cuts_off(sampling) else 0.0
+            if _tail(drawn, most) < ALTOGETHER:
+                continue
+        found = _Lacks(
+            found.asked + 1, found.lacking + (missing > 0), found.drawn + drawn, found.least + least, found.most + most
+        )
+    return found
+
+
+def _odd(arm: Capture) -> frozenset[Key]:
+    """Of all completions that were drawn and nothing else those whose lists cannot be of the best tokens."""
+    found = set()
+    for one, top in _with_lists(arm):
+        missing, sampling = _missing(one, top), arm.sampling_of(one)
+        if missing and temperature_in(sampling) and not _is_shaped(sampling):
+            most = _most(top, temperature_in(sampling), arm.header.vocab_size)
+            if _tail(missing, most) < ALTOGETHER:
+                found.add(one.key)
+    return frozenset(found)
+
+
+def _with_lists(arm: Capture) -> Iterator[tuple[Completion, TopLogprobs]]:
+    """Completions with as many lists as tokens."""
+    for one in arm.with_logprobs():
+        if one.logprobs is not None and len(one.logprobs) == len(one.token_ids) > 0:
+            yield one, one.logprobs
+
+
+def _missing(one: Completion, top: TopLogprobs) -> int:
+    return int((~(top.ids == one.token_ids[:, None]).any(axis=1)).sum())
+
+
+def _is_shaped(sampling: Mapping[str, Json]) -> bool:
+    return penalises(sampling) or forbids(sampling)
+
+
+def _cuts_off(sampling: Mapping[str, Json]) -> bool:
+    return sampling.get("top_p") not in (None, 1) or any(sampling.get(name) not in (None, 0, -1) for name in _CUTS)
+
+
+def _rest(top: TopLogprobs) -> FloatArray:
+    """Probability that each list leaves to other tokens, shape (T,)."""
+    return np.asarray(np.clip(1.0 - np.exp(_listed(top)).sum(axis=1), 0.0, 1.0))
+
+
+def _listed(top: TopLogprobs) -> FloatArray:
+    return np.where(np.isfinite(top.values) & (top.ids >= 0), np.minimum(top.values, 0.0), -np.inf)
+
+
+def _most(top: TopLogprobs, temperature: float, vocab_size: int | None) -> float:
+    """How many tokens that are drawn at this temperature the lists leave out at most, on average; also where their
+    numbers are of the tempered probabilities."""
+    listed, rest = _listed(top), np.minimum(_rest(top) + ROUNDED, 1.0)
+    power = 1.0 / temperature
+    within = np.exp(listed * power).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if power >= 1:  # each of the others is at most as likely as the last that is listed
+            last = np.where(np.isfinite(listed), listed, np.inf).min(axis=1)
+            beyond = rest * np.exp(np.minimum(last, 0.0) * (power - 1))
+        else:  # they weigh most where all of them are equally likely
+            beyond = float(vocab_size or LARGE_VOCABULARY) ** (1 - power) * rest**power
+        share = np.where(within + beyond > 0, beyond / (within + beyond), 1.0)
+    return float(np.maximum(share, rest).sum())
+
+
+def _tail(count: int, mean: float) -> float:
+    """Bound on the chance of so many successes or more in independent trials with this mean sum (Chernoff)."""
+    if count <= mean:
+        return 1.0
+    return float(np.exp(count - mean - count * np.log(count / mean))) if mean > 0 else 0.0
