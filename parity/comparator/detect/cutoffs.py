@@ -9,23 +9,27 @@ engine cuts off by other rules, or the scores are off, and nobody is accused.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from parity.comparator.detect.cases import Doubted, InDoubt
 from parity.comparator.detect.events import Event
+from parity.comparator.detect.trials import TRIED, drawn_again
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.cutoff import beyond
 from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.surprisal import COLDEST
 from parity.comparator.reference.tolerance import most_by_chance
 from parity.comparator.statistics import binomial_tail
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import CutoffEvidence, JudgedBy
+from parity.records.next_steps import NextStep, Step
 
 EDGE = 0.25
 """Nats: nearer to the edge, a token says nothing."""
@@ -62,6 +66,11 @@ class Cutoffs(Struct, frozen=True):
     notes: tuple[Message, ...] = ()
     lone: Mapping[Key, InDoubt] = field(default_factory=dict)
     """Completions with one such token, which a router at a near-tie may have moved."""
+    next_steps: tuple[NextStep, ...] = ()
+    completions: int = 0
+    """Those of which the requests cut something off."""
+    would_be_seen: Callable[[], float] = lambda: 0.0
+    """The share of these that would be found if each were drawn with nothing cut off."""
 
 
 def cutoffs(
@@ -77,6 +86,32 @@ def cutoffs(
     mine = [(one, top, by) for one, top, by in candidate if _is_cut(arms[1], one, reference)]
     if not mine:
         return Cutoffs({})
+    found = _found(theirs, mine, arms, temperature_of, vocab_size)
+    wanted = max(_lacking(Cut.of(arms[1].sampling_of(one)), top) for one, top, _ in mine)
+    if not wanted:
+        return found
+    said = message(
+        "beyond_cutoff.short_lists",
+        "the scores list fewer tokens than top_k leaves ({wanted}): whether any was drawn beyond that, they do not say",
+        wanted=wanted,
+    )
+    step = NextStep(Step.SCORE_TOP, said.id, number=wanted)
+    return structs.replace(found, notes=(*found.notes, said), next_steps=(step,))
+
+
+def _lacking(cut: Cut, top: TopLogprobs) -> int:
+    """So many tokens must lists name for top_k to be checked; 0 where these do. A token beyond it is one more."""
+    return cut.top_k if cut.top_k > int((top.ids >= 0).sum(axis=1).max(initial=0)) else 0
+
+
+def _found(
+    theirs: Sequence[tuple[Completion, TopLogprobs]],
+    mine: Sequence[tuple[Completion, TopLogprobs, JudgedBy]],
+    arms: tuple[Capture, Capture],
+    temperature_of: Callable[[Completion], float],
+    vocab_size: int | None,
+) -> Cutoffs:
+    """Of the completions whose requests cut something off."""
 
     def event(arm: Capture, one: Completion, top: TopLogprobs, by: JudgedBy | None, order: _Order) -> Event | None:
         return _event(one, top, order(temperature_of(one)), Cut.of(arm.sampling_of(one)), by, vocab_size)
@@ -85,18 +120,40 @@ def cutoffs(
     odd = [[made for one, top in theirs if (made := event(arms[0], one, top, None, order))] for order in orders]
     at = next((at for at, those in enumerate(odd) if len(those) <= HABIT * len(theirs)), None)
     if at is None:
-        return Cutoffs({}, (_habit(arms[0], len(odd[-1]), len(theirs)),))
+        return Cutoffs({}, (_habit(arms[0], len(odd[-1]), len(theirs)),), completions=len(mine))
     order = orders[at]
     found = {one.key: made for one, top, by in mine if (made := event(arms[1], one, top, by, order)) is not None}
     if not theirs and len(found) > USUAL * len(mine):
-        return Cutoffs({}, (_habit(arms[1], len(found), len(mine)),))
+        return Cutoffs({}, (_habit(arms[1], len(found), len(mine)),), completions=len(mine))
+
+    def would_be_seen() -> float:
+        return _seen(mine, lambda one, top: event(arms[1], one, top, None, order), temperature_of)
+
     if _explains(odd[at], list(found.values())):
-        return Cutoffs({}, (_usual(arms, len(found), len(odd[at])),))
+        usual = (_usual(arms, len(found), len(odd[at])),)
+        return Cutoffs({}, usual, completions=len(mine), would_be_seen=would_be_seen)
     lone = {one.key: doubt for one, _, _ in mine if (doubt := _lone(one, found.get(one.key))) is not None}
     tokens = sum(len(one.token_ids) for one, _, _ in mine)
     if len(lone) == len(found) and len(lone) <= max(1, most_by_chance(tokens * LONE_RATE, LONE_CHANCE, tokens)):
-        return Cutoffs({}, lone=lone)
-    return Cutoffs(found)
+        return Cutoffs({}, lone=lone, completions=len(mine), would_be_seen=would_be_seen)
+    return Cutoffs(found, completions=len(mine))
+
+
+def _seen(
+    mine: Sequence[tuple[Completion, TopLogprobs, JudgedBy]],
+    event: Callable[[Completion, TopLogprobs], Event | None],
+    temperature_of: Callable[[Completion], float],
+) -> float:
+    """Of some of the completions the share that would be found with nothing cut off. One token alone of which the
+    engine's own logprob would not be known is not found (`_lone`)."""
+    rng = np.random.default_rng(0)
+    tried = mine[:: max(1, len(mine) // TRIED)]
+    found = 0
+    for one, top, _ in tried:
+        tokens, lists = drawn_again(top, max(temperature_of(one), COLDEST), rng)
+        made = event(replace(one, token_ids=tokens, logprobs=None), lists)
+        found += made is not None and (one.logprobs is not None or _lone(one, made) is None)
+    return found / len(tried) if tried else 0.0
 
 
 def _lone(one: Completion, event: Event | None) -> InDoubt | None:

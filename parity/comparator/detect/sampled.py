@@ -108,7 +108,7 @@ def judge_sampled(
         draws=shown.sums.without(corrupt),
         odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors),
         baseline_draws_at=shown.baseline_draws_at,
-        next_steps=_whose(found, crossed, draws),
+        next_steps=(*_whose(found, crossed, draws), *shown.beyond.next_steps),
     )
 
 
@@ -313,7 +313,13 @@ def _seen(draws: Draws, shown: Shown, drawn: Sequence[Completion]) -> dict[str, 
         "early_end": early_ends_seen(drawn, draws),
         "greedy": shown.bets.greedy_seen * shown.bets.completions / len(drawn) if drawn else 0.0,
         "step_before": shown.before.seen * shown.before.completions / len(drawn) if drawn else 0.0,
+        **_of_cut(shown.beyond, len(drawn)),
     }
+
+
+def _of_cut(found: Cutoffs, drawn: int) -> dict[str, float]:
+    """Nothing where no request cuts anything off."""
+    return {"no_cutoff": found.would_be_seen() * found.completions / drawn} if found.completions else {}
 
 
 def _whose(found: list[Finding], crossed: Crossed, draws: Draws) -> tuple[NextStep, ...]:

@@ -89,3 +89,27 @@ def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> 
     listed = (top.ids == tokens[:, None]).any(axis=1)
     ids = np.concatenate([top.ids, np.where(listed, -1, tokens)[:, None]], axis=1)
     return TopLogprobs(ids, np.concatenate([values, np.where(listed, -np.inf, share)[:, None]], axis=1))
+
+
+def drawn_again(top: TopLogprobs, temperature: float, rng: np.random.Generator) -> tuple[TokenIds, TopLogprobs]:
+    """Tokens drawn from these lists at this temperature (T,), with nothing cut off, and the lists with an entry for
+    each.
+
+    What is not listed has its mass in a tail in which each token is likelier than the next by the same factor: text has
+    longer ones, so that a token of it lies no farther below the last that is listed than it would.
+    """
+    values = logs_listed(top)
+    last = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=0.0)
+    with np.errstate(divide="ignore"):
+        rest = np.log(np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0))
+        falls = rest - np.logaddexp(rest, last)  # nats from one token of the tail to the next, below 0
+        beyond = last / temperature - np.log(np.expm1(-falls / temperature))
+        weights = np.column_stack([values / temperature, beyond])
+        taken = (weights + rng.gumbel(size=weights.shape)).argmax(axis=1)
+    at, count = np.arange(len(top)), values.shape[1]
+    ranks = rng.geometric(-np.expm1(falls / temperature))
+    inside = taken < count
+    column = np.minimum(taken, count - 1)
+    tokens = np.where(inside, top.ids[at, column], np.iinfo(np.int32).max)
+    own = np.where(inside, -np.inf, last + falls * ranks)
+    return tokens, TopLogprobs(np.column_stack([top.ids, np.where(inside, -1, tokens)]), np.column_stack([values, own]))

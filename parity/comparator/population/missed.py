@@ -25,8 +25,9 @@ from parity.messages import Message, message
 
 SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
 
-OF_ITS_OWN: Final = ("first_greedy", "step_before", "other_penalties", *ENDS)
-"""Those that say little of other faults: of single tokens, of requests that ask for several penalties, and of ends."""
+OF_ITS_OWN: Final = ("first_greedy", "step_before", "other_penalties", "no_cutoff", *ENDS)
+"""Those that say little of other faults: of single tokens, of requests that ask for several penalties or a cut-off, and
+of ends."""
 
 OF_GREEDY: Final = ("wrong_token", "other_token")
 """Those of `in_greedy`."""
@@ -50,6 +51,7 @@ WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
         "step_before": lambda _: message(
             "missed.step_before", "the logits of the step before taken at one step in {every}", every=EVERY
         ),
+        "no_cutoff": lambda _: message("missed.no_cutoff", "top_k, top_p or min_p left out"),
         "other_penalties": lambda _: message("missed.other_penalties", "the penalties of another request"),
         "first_greedy": lambda _: message("missed.first_greedy", "greedy decoding of the first token alone"),
         "early_end": lambda _: message("missed.early_end", "an end token put at a random place"),

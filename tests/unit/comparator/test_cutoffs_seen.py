@@ -1,0 +1,73 @@
+"""What a PASS says of cut-offs: how many completions may have ignored them, and that short lists do not show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import BASE, PEAKED, SURE, Fault, Shape, World, speculating
+from worlds.faults import Lapse
+
+from parity.comparator import Comparison, compare
+from parity.comparator.detect.trials import drawn_again
+from parity.comparator.stats import Missed
+from parity.records import TopLogprobs, Verdict
+from parity.records.next_steps import Step
+
+CUT = {"temperature": 1.0, "top_k": 20}
+
+
+def judged(seed: int, shape: Shape, rules: dict[str, Any], *, top: int | None = None, share: float = 0.0) -> Comparison:
+    """64 drawn completions, a share of them with nothing cut off."""
+    world = World(seed, shape)
+    asked = world.requests(64, seed=seed)
+    lapse = Lapse(values={"top_k": 0, "top_p": 1.0, "min_p": 0.0})
+    fault = Fault("cut-off left out", "", "sampled", ("beyond_cutoff",), lapse=lapse, share=share, rules=rules)
+    rules = {"max_tokens": 48, **rules}
+    base = world.run(asked, BASE, **rules).capture
+    other = world.run(asked, speculating(2), fault=fault if share else None, **rules).capture
+    return compare(base, other, world.score(base, other, top=top))
+
+
+def of_cutoffs(result: Comparison) -> Missed | None:
+    return next((one for one in result.stats.missed if one.fault == "no_cutoff"), None)
+
+
+@pytest.mark.parametrize("shape", [PEAKED, SURE], ids=["peaked", "sure"])
+def test_a_share_that_a_pass_excludes_is_found(shape: Shape) -> None:
+    said = of_cutoffs(judged(1, shape, CUT))
+    assert said is not None
+    assert said.rate is not None
+    assert 0.045 < said.rate < 0.4  # 64 completions exclude 4.6 % where each hit is seen
+    found = [judged(seed, shape, CUT, share=said.rate).verdict for seed in range(1, 6)]
+    assert found.count(Verdict.DIVERGED) >= 4
+
+
+def test_lists_that_are_too_short_for_a_top_k_are_named_with_the_length_that_decides() -> None:
+    result = judged(1, PEAKED, CUT, top=5)
+    said = of_cutoffs(result)
+    assert said is not None
+    assert (said.rate, said.needed) == (None, None)
+    note = next(one for one in result.notes if one.id == "beyond_cutoff.short_lists")
+    assert [(one.step, one.number) for one in result.next_steps if one.settles == note.id] == [(Step.SCORE_TOP, 20)]
+    longer = judged(1, PEAKED, CUT)
+    assert "beyond_cutoff.short_lists" not in {one.id for one in longer.notes}
+
+
+def test_nothing_is_said_of_cut_offs_that_nobody_asks_for() -> None:
+    assert of_cutoffs(judged(1, PEAKED, {"temperature": 1.0})) is None
+
+
+def test_tokens_are_drawn_again_as_the_lists_say() -> None:
+    """Of 0.5, 0.3 and 0.1 at temperature 1, and the rest beyond; at 0.5 in the ratio of their squares."""
+    top = TopLogprobs(np.tile(np.arange(3, dtype=np.int32), (20_000, 1)), np.log(np.tile([0.5, 0.3, 0.1], (20_000, 1))))
+    tokens, lists = drawn_again(top, 1.0, np.random.default_rng(1))
+    shares = [float((tokens == token).mean()) for token in range(3)]
+    assert shares == pytest.approx([0.5, 0.3, 0.1], abs=0.015)
+    own = np.where(lists.ids == tokens[:, None], lists.values, -np.inf).max(axis=1)
+    beyond = tokens > 2
+    assert (own[beyond] < np.log(0.1)).all()
+    assert np.exp(own[beyond]).mean() < 0.1
+    colder, _ = drawn_again(top, 0.5, np.random.default_rng(1))
+    assert float((colder == 0).sum() / (colder == 1).sum()) == pytest.approx(25 / 9, rel=0.06)
