@@ -23,11 +23,12 @@ def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Eve
     if writer.render is None or not writer.has_ids:
         yield from _by_text(completion, asked, writer)
         return
-    found = said(completion, asked, writer)
+    ways = (said(completion, asked, way) for way in writer.ways(completion, asked))
+    found = next(ways)
     gone_on = _goes_on(completion, found, writer)
     claimed = _claims(completion, asked, found, writer)
     if gone_on is not None or claimed is not None:
-        others = [said(completion, asked, one) for one in writer.after(completion, asked)]
+        others = list(ways)
         gone_on = gone_on if all(_goes_on(completion, one, writer) for one in others) else None
         claimed = claimed if all(_claims(completion, asked, one, writer) for one in others) else None
     if gone_on is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.asked import Asked
-from parity.comparator.inputs.said import Said, Writer, is_of_tokens, said
+from parity.comparator.inputs.said import Said, Writer, is_written, said
 from parity.comparator.inputs.text import first_difference
 from parity.messages import Message, message
 from parity.records import Completion, Kind
@@ -20,16 +20,14 @@ def text_mismatch(completion: Completion, writer: Writer) -> Event | None:
     if completion.text is None:
         return None
     asked = writer.requests.of(completion)
-    found = said(completion, asked, writer)
-    if is_of_tokens(completion.text, completion, asked, found):
+    if is_written(completion, asked, writer):
         return None
-    others = [said(completion, asked, one) for one in writer.after(completion, asked)]
-    if any(is_of_tokens(completion.text, completion, asked, one) for one in others):
-        return None
+    usual = next(writer.ways(completion, asked))
+    found = said(completion, asked, usual)
     expected = found.right[0]
     at = first_difference(completion.text, expected)
     tokens = completion.token_ids.tolist()
-    position = min(max(0, writer.tokens_for(at + 1, tokens, asked) - 1), max(0, len(tokens) - 1))
+    position = min(max(0, usual.tokens_for(at + 1, tokens, asked) - 1), max(0, len(tokens) - 1))
     evidence = text_evidence(_why(completion.text, found, asked), completion.text, expected, at)
     return Event(Kind.TEXT_MISMATCH, position, max(1, len(tokens) - position), evidence)
 

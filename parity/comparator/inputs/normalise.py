@@ -26,7 +26,7 @@ from parity.comparator.inputs.retokenised import on_the_same_tokens
 from parity.comparator.inputs.said import Writer, writer_of
 from parity.comparator.inputs.said_again import without_prompts
 from parity.comparator.inputs.text_habits import as_written
-from parity.comparator.inputs.tokenizers import Tokenizers, tokenizers_of
+from parity.comparator.inputs.tokenizers import Tokenizers, goes_on, tokenizers_of
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
 from parity.records import Capture, Completion, Finding, Key, Scores
@@ -126,6 +126,10 @@ class Inputs(Struct, frozen=True):
         return structs.replace(self, baseline=baseline, candidate=candidate)
 
 
+def _writer(arm: Capture, other: Capture, known: Tokenizers) -> Writer:
+    return writer_of(arm, other, known.render, goes_on=goes_on(known.render, arm, other))
+
+
 def normalise(
     baseline: Capture,
     candidate: Capture,
@@ -188,10 +192,7 @@ def normalise(
         counts=counts,
         contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong, whole[1])),
         tokenizers=tokenizers,
-        writers=(
-            writer_of(baseline, candidate, tokenizers.render),
-            writer_of(candidate, baseline, tokenizers.render),
-        ),
+        writers=(_writer(baseline, candidate, tokenizers), _writer(candidate, baseline, tokenizers)),
         masked=masked,
         remarks=Remarks(notes=same.notes)
         + habits

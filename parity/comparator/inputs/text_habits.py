@@ -310,8 +310,11 @@ def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends
     at_end = int(one.token_ids[-1]) in ends
     may_end = one.finish_reason == "stop" and not at_end
     if detokenize is not None:
-        expected = detokenize(_readable(one.token_ids))
-        return Sample(one.text, expected, detokenize(_readable(one.prompt_token_ids)), at_end, may_end)
+        ids, prompt = _readable(one.token_ids), _readable(one.prompt_token_ids)
+        expected, before = detokenize(ids), detokenize(prompt)
+        if not same_text(one.text, expected) and detokenize([*prompt, *ids]) == before + one.text:
+            expected = one.text  # as it goes on after the prompt, where that is not as if it stood alone
+        return Sample(one.text, expected, before, at_end, may_end)
     if twin is None or twin.text is None or not same:
         return None
     return Sample(one.text, twin.text, None, at_end, may_end)

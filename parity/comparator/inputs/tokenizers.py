@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import islice
 
 from msgspec import Struct
 
 from parity.comparator.inputs.bad_words import Word, words_of
 from parity.comparator.inputs.bans import terminators
-from parity.comparator.inputs.said import Writer, is_of_tokens, said, writer_of
+from parity.comparator.inputs.said import Writer, is_written, writer_of
 from parity.comparator.types import Tokenizer
 from parity.records import Capture, Completion
 
 Render = Callable[[Sequence[int]], str]
+
+_LOOKED_AT = 32
+"""Texts that show whether a tokenizer made them, and how."""
 
 
 class Tokenizers(Struct, frozen=True):
@@ -43,16 +47,33 @@ def _trusted(given: Render, baseline: Capture, candidate: Capture) -> Render | N
 def _writes(given: Render, arm: Capture) -> bool:
     every = _with_text(arm)
     stops_at = terminators(arm.header)
-    ended = [one for one in every if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
+    ended = [one for one in every if int(one.token_ids[-1]) in stops_at][:_LOOKED_AT]  # is the EOS shown in the text?
     writer = writer_of(arm, arm, given)
-    wrong = [sum(not _is_written_by(writer, one) for one in group) * 4 > len(group) for group in (every[:32], ended)]
+    wrong = [
+        sum(not _is_written_by(writer, one) for one in group) * 4 > len(group) for group in (every[:_LOOKED_AT], ended)
+    ]
     return bool(every) and not any(wrong)
 
 
 def _is_written_by(writer: Writer, one: Completion) -> bool:
-    asked = writer.requests.of(one)
-    return is_of_tokens(one.text or "", one, asked, said(one, asked, writer))
+    return is_written(one, writer.requests.of(one), writer)
+
+
+def goes_on(render: Render | None, arm: Capture, other: Capture) -> bool | None:
+    """Are an arm's texts written as what goes on after their prompts, rather than alone? None: these are the same, or
+    as many say one as the other."""
+    if render is None or not arm.has_texts:
+        return None
+    some = list(islice((one for one in arm if _has_text(one)), _LOOKED_AT))
+    writers = [writer_of(arm, other, render, goes_on=how) for how in (True, False)]
+    after, alone = ([_is_written_by(writer, one) for one in some] for writer in writers)
+    more = sum(after) - sum(alone)
+    return None if not more else more > 0
 
 
 def _with_text(arm: Capture) -> list[Completion]:
-    return [one for one in arm if one.text is not None and len(one.token_ids)]
+    return [one for one in arm if _has_text(one)]
+
+
+def _has_text(one: Completion) -> bool:
+    return one.text is not None and len(one.token_ids) > 0
