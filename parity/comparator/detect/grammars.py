@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from parity.comparator import grammar
 from parity.comparator.detect.events import Event
 from parity.comparator.grammar import Spec, judge
 from parity.comparator.inputs.asked import Asked
@@ -40,6 +41,16 @@ def look(completion: Completion, asked: Asked, writer: Writer) -> Look:
         return FOLLOWS
     if reasons(writer.requests.arm.header.engine) or completion.finish_reason in ("tool_calls", "function_call"):
         return OPEN  # the grammar begins somewhere inside
+    found = FOLLOWS
+    for way in writer.ways(completion, _PLAIN) if _has_tokens(writer) else (writer,):
+        found = _look(spec, completion, asked, way)
+        if found.event is None:
+            return found
+    return found
+
+
+def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer) -> Look:
+    """The same, of its text in one of the ways to write it."""
     part = _part(completion, asked, writer)
     if part is None:
         return OPEN
@@ -55,6 +66,21 @@ def look(completion: Completion, asked: Asked, writer: Writer) -> Look:
         return OPEN  # the rules together may have left nothing to choose
     length = len(completion.token_ids) - position
     return Look(Event(Kind.GRAMMAR_VIOLATION, position, max(1, length), _evidence(spec, text, at, special)), False)
+
+
+def goes_on(completion: Completion, asked: Asked, writer: Writer, place: int) -> bool:
+    """May tokens other than an end have followed the first `place` of a completion, as far as its grammar goes? Also
+    where nothing is known of it: no."""
+    spec = asked.grammar
+    if spec is None:
+        return True
+    if reasons(writer.requests.arm.header.engine):
+        return False
+    if _has_tokens(writer):
+        tokens = completion.token_ids[:place].tolist()
+        return all(grammar.goes_on(spec, _render(tokens, way)) for way in writer.ways(completion, _PLAIN))
+    is_all = place >= len(completion.token_ids) - 1 and completion.text is not None
+    return is_all and bool(grammar.goes_on(spec, completion.text or ""))
 
 
 def _evidence(spec: Spec, text: str, at: int, special: int | None) -> RuleEvidence:
@@ -77,7 +103,7 @@ def _evidence(spec: Spec, text: str, at: int, special: int | None) -> RuleEviden
 def _part(completion: Completion, asked: Asked, writer: Writer) -> _Part | None:
     """None where nothing says what the text is."""
     last = asked.ends_with(completion)
-    if writer.render is not None and writer.has_ids and not writer.is_server:
+    if _has_tokens(writer):
         tokens = completion.token_ids.tolist()
         ended = [place for place, token in enumerate(tokens) if token in asked.eos]
         if ended:  # what comes after it, where it is ignored, follows nothing
@@ -91,6 +117,11 @@ def _part(completion: Completion, asked: Asked, writer: Writer) -> _Part | None:
     stopped = completion.finish_reason == "stop" and not isinstance(completion.stop_reason, str | int)
     whole = stopped and not asked.stops and not asked.stop_ids and not completion.aborted
     return _Part(completion.text.rstrip("\ufffd"), whole, None)
+
+
+def _has_tokens(writer: Writer) -> bool:
+    """Do the tokens say what the text is?"""
+    return writer.render is not None and writer.has_ids and not writer.is_server
 
 
 def _render(tokens: list[int], writer: Writer) -> str:

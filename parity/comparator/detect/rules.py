@@ -71,7 +71,9 @@ def _bad(one: Completion, asked: Asked, arm: Arm) -> Found:
 
 
 def _too_early(one: Completion, asked: Asked, arm: Arm) -> Found:
-    yield from forbidden.before_min_tokens(one, asked, arm.words(asked))
+    for event in forbidden.before_min_tokens(one, asked, arm.words(asked)):
+        if grammars.goes_on(one, asked, arm.writer, event.position):
+            yield event
     if one.finish_reason != "stop" or one.aborted or isinstance(one.stop_reason, str):
         return
     last = asked.ends_with(one)
@@ -82,6 +84,8 @@ def _too_early(one: Completion, asked: Asked, arm: Arm) -> Found:
         return  # a stop string ended it, perhaps, or tokens are not in the stream
     if not forbidden.is_any_left(one.token_ids, count, asked, arm.words(asked)):
         return
+    if not grammars.goes_on(one, asked, arm.writer, count):
+        return  # vLLM lets the end through then (`MinTokensLogitsProcessor`, v0.32.0)
     why = message(
         "early_stop.min_tokens",
         "ends after {tokens} tokens where min_tokens is {least}",

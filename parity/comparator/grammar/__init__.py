@@ -2,5 +2,6 @@
 
 from parity.comparator.grammar.judge import Answer as Answer
 from parity.comparator.grammar.judge import Spec as Spec
+from parity.comparator.grammar.judge import goes_on as goes_on
 from parity.comparator.grammar.judge import judge as judge
 from parity.comparator.grammar.judge import spec_of as spec_of

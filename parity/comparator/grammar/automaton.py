@@ -14,6 +14,8 @@ class Walk(NamedTuple):
     """The first character that no text of this grammar has there; None: the text begins one."""
     is_whole: bool
     """It may end there."""
+    is_over: bool = False
+    """It must: nothing can follow."""
 
 
 def is_here() -> bool:
@@ -36,7 +38,8 @@ def walk(kind: Literal["json", "regex", "grammar"], given: str, text: str) -> Wa
         return Walk(len(said[:taken].decode("utf-8", "ignore")), False)
     if not matcher.consume_tokens(list(said)):
         return None
-    return Walk(None, bool(matcher.is_accepting()))
+    whole = bool(matcher.is_accepting())
+    return Walk(None, whole, whole and matcher.stop_reason() == "NoExtension")
 
 
 @lru_cache(maxsize=1)

@@ -44,6 +44,8 @@ class Walk:
     """The first character that no text of this grammar has there; None: the text begins one."""
     is_whole: bool
     """It may end there."""
+    is_over: bool = False
+    """It must: nothing can follow."""
 
 
 def is_ebnf(grammar: str) -> bool:
@@ -253,7 +255,8 @@ def _parse(rules: Rules, text: str) -> Walk | None:
             whole = any(
                 rule == "root" and began == 0 and read == len(rules[rule][body]) for rule, body, read, began in column
             )
-            return Walk(None, whole)
+            awaited = (rules[rule][body][read : read + 1] for rule, body, read, _ in column)
+            return Walk(None, whole, whole and not any(isinstance(one, Chars) for ahead in awaited for one in ahead))
         if not scans:
             return Walk(place, False)
         column = scans

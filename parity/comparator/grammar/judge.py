@@ -68,12 +68,38 @@ def judge(spec: Spec, text: str, *, whole: bool) -> Answer:
     return OPEN if judged is None else judged(spec.given, text, whole)
 
 
-def _choice(given: str, text: str, whole: bool) -> Answer:
+def goes_on(spec: Spec, text: str) -> bool | None:
+    """Can anything but the end follow on a text that follows so far? None: not known."""
+    if spec.form == "choice":
+        choices = _choices(spec.given)
+        return None if choices is None else any(one.startswith(text) and one != text for one in choices)
+    walked: automaton.Walk | ebnf.Walk | None
+    if spec.form == "json":
+        scan = json_text.scan(text)
+        if scan.is_whole and not scan.plain[-1:].isdigit():
+            return False  # but for whitespace, which no engine allows there
+        wanted = _schema(spec.given)
+        walked = None if wanted is None else automaton.walk("json", _ordered(wanted, scan.keys), scan.plain)
+    elif spec.form == "regex":
+        walked = _along(spec.given, text)
+    elif spec.form == "grammar":
+        walked = _walked(spec.given, text)
+    else:
+        walked = None
+    return None if walked is None else not walked.is_over
+
+
+def _choices(given: str) -> list[str] | None:
     try:
         choices = json.loads(given)
     except ValueError:
-        return OPEN
-    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        return None
+    return choices if isinstance(choices, list) and all(isinstance(one, str) for one in choices) else None
+
+
+def _choice(given: str, text: str, whole: bool) -> Answer:
+    choices = _choices(given)
+    if choices is None:
         return OPEN
     if text in choices if whole else any(one.startswith(text) for one in choices):
         return FOLLOWS
@@ -87,11 +113,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def _regex(given: str, text: str, whole: bool) -> Answer:
-    """Engines take `.` for any character, and anchors for nothing."""
-    plain = given.removeprefix("^")
-    if plain.endswith("$") and not plain.endswith("\\$"):
-        plain = plain[:-1]
-    walked = automaton.walk("regex", f"(?s:{patterns.widened(plain)})", text)
+    walked = _along(given, text)
     if walked is not None:
         if walked.at is None and (walked.is_whole or not whole):
             return FOLLOWS
@@ -102,8 +124,20 @@ def _regex(given: str, text: str, whole: bool) -> Answer:
     return FOLLOWS if compiled.fullmatch(text) else Answer(len(text))
 
 
+def _along(given: str, text: str) -> automaton.Walk | None:
+    """Engines take `.` for any character, and anchors for nothing."""
+    plain = given.removeprefix("^")
+    if plain.endswith("$") and not plain.endswith("\\$"):
+        plain = plain[:-1]
+    return automaton.walk("regex", f"(?s:{patterns.widened(plain)})", text)
+
+
+def _walked(given: str, text: str) -> automaton.Walk | ebnf.Walk | None:
+    return ebnf.walk(given, text) if ebnf.is_ebnf(given) else automaton.walk("grammar", given, text)
+
+
 def _grammar(given: str, text: str, whole: bool) -> Answer:
-    walked = ebnf.walk(given, text) if ebnf.is_ebnf(given) else automaton.walk("grammar", given, text)
+    walked = _walked(given, text)
     if walked is None:
         return OPEN
     if walked.at is not None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct
 
+from parity.comparator.inputs.asked import requests_of
 from parity.comparator.inputs.bans import terminators, without_banned
 from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
 from parity.comparator.inputs.servers import by_others
@@ -51,6 +52,18 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHa
     """Both captures and all scores without what is mere habit, and notes on what was left out."""
     merged = scores
     baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
+    baseline, candidate, count = _without_masked_logprobs(baseline, candidate, scores)
+    if count:
+        notes += (
+            message(
+                "inputs.masked_logprobs",
+                "{count} completion under a grammar has scores: its own logprobs, which vLLM takes from what the "
+                "grammar leaves, are left out",
+                plural="{count} completions under a grammar have scores: their own logprobs, which vLLM takes from "
+                "what the grammar leaves, are left out",
+                count=count,
+            ),
+        )
     known = _without_dropped_eos(baseline, candidate, merged)
     drops = _drops_eos(baseline, candidate, shown=known is not None)
     ends = _ends_of_one_arm((baseline, candidate))
@@ -112,6 +125,42 @@ def _without_other_logprobs(baseline: Capture, candidate: Capture) -> tuple[Capt
 
 def _without_logprobs(arm: Capture) -> Capture:
     return replace(arm, completions={key: replace(one, logprobs=None) for key, one in arm.completions.items()})
+
+
+def _without_masked_logprobs(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Capture, int]:
+    """Both arms without their own logprobs of completions under a grammar that scores are of, and how many these are.
+
+    vLLM applies the mask of a grammar before its sampler, so that raw logprobs are those of the tokens that are left
+    (`apply_grammar_bitmask`, `vllm/v1/worker/gpu_model_runner.py`, v0.32.0); scores know no grammar. Those that are no
+    logprobs at all stay: they are wrong by themselves.
+    """
+    arms = baseline, candidate
+    scored = {Key(*key[1:]) for key in scores}
+    left_out: set[Key] = set()
+    made = []
+    for arm, other in (arms, arms[::-1]):
+        requests = requests_of(arm, other.header)
+        some = arm.completions if requests.of_all.grammar is not None else arm.own_sampling
+        masked = {
+            key: replace(one, logprobs=None)
+            for key in some
+            if key in scored and arm.has_logprobs
+            and (one := arm.completions[key]).logprobs is not None
+            and requests.of(one).grammar is not None and _are_logprobs(one)
+        }  # fmt: skip
+        left_out.update(masked)
+        made.append(arm.but(masked) if masked else arm)
+    return made[0], made[1], len(left_out)
+
+
+def _are_logprobs(one: Completion) -> bool:
+    """One for each token, none of them above 0 or nothing?"""
+    top = one.logprobs
+    if top is None or len(top) != len(one.token_ids) or not top.ids.shape[1]:
+        return False
+    is_chosen = top.ids == one.token_ids[:, None]
+    values = top.values[is_chosen]
+    return bool(is_chosen.any(axis=1).all() and np.isfinite(values).all() and (values <= 1e-3).all())
 
 
 def says_nothing(arm: Capture) -> bool:

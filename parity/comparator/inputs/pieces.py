@@ -1,4 +1,4 @@
-"""The text that an engine writes while tokens come: what it has said is not taken back.
+"""The text that an engine writes while tokens come: what it has said stays.
 
 Mostly it is the text of all tokens together. It is not where later bytes undo a character: a tokenizer that falls back
 to bytes takes the whole row of them for unreadable as long as one of its characters is not complete.

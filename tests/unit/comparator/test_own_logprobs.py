@@ -14,7 +14,7 @@ from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect import pairs as pairs_module
 from parity.comparator.detect.logprobs import doubtful_rows, most_have
 from parity.comparator.streams.pairing import pair_up
-from parity.records import Capture, Completion, Kind, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.records import Capture, Completion, Key, Kind, ScoreKey, Scores, TopLogprobs, Verdict
 
 
 def own(tokens: Any, values: Any) -> TopLogprobs:
@@ -288,3 +288,22 @@ def test_lists_are_wrong_beyond_what_the_baseline_s_own_show(
     base = capture("cpu/base", completion(TEXT, logprobs=made(baseline)))
     found = compare(base, capture("cpu/mtp", completion(TEXT, logprobs=made(candidate))), scored)
     assert (Kind.LOGPROB_MISMATCH in {finding.kind for finding in found.findings}) == is_found
+
+
+@pytest.mark.parametrize("scored", ["cpu/mtp", "cpu/base"])
+def test_logprobs_of_what_a_grammar_leaves_are_not_those_of_the_scores(scored: str) -> None:
+    """vLLM applies the mask before it takes them. One that is no logprob is wrong all the same."""
+    asked = {"structured_outputs": {"regex": ".*"}}
+    sure = own(TEXT, np.zeros(len(TEXT)))
+    usual = own(TEXT, np.full(len(TEXT), -0.1))
+    rest = [completion(TEXT, f"o{n}", logprobs=usual) for n in range(6)]
+    base, other = (capture(arm, *rest, completion(TEXT, logprobs=sure, **asked)) for arm in ("cpu/base", "cpu/mtp"))
+    top = TopLogprobs.from_json([[[998, -0.1], [token, -4.0]] for token in TEXT])
+    known = {ScoreKey(scored, "p0", 0, 0): top, ScoreKey(scored, "o1", 0, 0): score(TEXT)}
+    result = compare(base, other, known)
+    assert result.corrupt == []
+    assert "inputs.masked_logprobs" in {one.id for one in result.notes}
+    broken = own(TEXT, [*np.zeros(len(TEXT) - 1), np.nan])
+    wrong = replace(other.completions[Key("p0", 0, 0)], logprobs=broken)
+    found = compare(base, other.but({wrong.key: wrong}), known).corrupt
+    assert [(one.request, one.kind, one.position) for one in found] == [("p0", Kind.LOGPROB_MISMATCH, len(TEXT) - 1)]

@@ -205,6 +205,34 @@ def test_a_grammar_that_min_tokens_outlasts_is_nobodys_fault() -> None:
     assert compared(said, said).verdict is Verdict.PASS
 
 
+FORMS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "choice": ({"choice": ["no", "none"]}, "none", "no"),
+    "json": ({"json": {"type": "object"}}, "{}", ""),
+    "a number": ({"json": {"type": "integer", "maximum": 99}}, "12", "1"),
+    "regex": ({"regex": "ab?"}, "ab", "a"),
+    "Lark": ({"grammar": 'start: "a" "b"?'}, "ab", "a"),
+    "EBNF": ({"grammar": 'root ::= "a" "b"?'}, "ab", "a"),
+}
+"""A grammar, a text of it that nothing can follow, and one that something can."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", [WITH, WITHOUT], ids=["with", "without"])
+def test_an_end_that_is_all_a_grammar_leaves_is_let_through_before_min_tokens(
+    form: str, options: CompareOptions
+) -> None:
+    given, over, more = FORMS[form]
+    asked = {"structured_outputs": given, "min_tokens": 8}
+    base = cut(ids("ab"), **asked)
+    early, late = (replace(ended([*ids(text), EOS], **asked), text=text) for text in (more, over))
+    right = compared(late, late, options)
+    assert (right.verdict, right.reasons[0].id) == (Verdict.PASS, "conclude.passed")
+    if more:
+        wrong = compared(early, early, options)
+        assert "conclude.both_broke" in {one.id for one in wrong.reasons}
+        assert [one.kind for one in compared(base, early, options).corrupt] == [Kind.EARLY_STOP]
+
+
 def test_tokens_of_the_same_step_after_a_stop_string_are_normal() -> None:
     longer = ended(ids("one two ENDxy"), "END", "one two ", **STOPS)
     for options in (WITH, WITHOUT):
