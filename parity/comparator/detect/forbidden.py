@@ -95,12 +95,15 @@ def is_any_left(tokens: np.ndarray, place: int, asked: Asked, words: Sequence[Wo
     """Did the rules leave any token to choose at this position? All but `allowed_token_ids` leave nearly all."""
     if asked.allowed is None:
         return True
-    left = set(asked.allowed)
-    if place < asked.min_tokens:
-        left -= asked.stop_ids | asked.eos
+    return bool(asked.allowed - barred(tokens, place, asked, words))
+
+
+def barred(tokens: np.ndarray, place: int, asked: Asked, words: Sequence[Word]) -> frozenset[int]:
+    """Tokens that `min_tokens` and `bad_words` forbid at this position."""
+    found = set(asked.stop_ids | asked.eos) if place < asked.min_tokens else set()
     said = tokens[:place].tolist()
     for word in words:
         before = list(word[:-1])
         if len(before) <= place and said[place - len(before) :] == before:
-            left.discard(word[-1])
-    return bool(left)
+            found.add(word[-1])
+    return frozenset(found)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.comparator import grammar
+from parity.comparator.detect import forbidden
 from parity.comparator.detect.events import Event
 from parity.comparator.grammar import Spec, judge
 from parity.comparator.inputs.asked import Asked
+from parity.comparator.inputs.bad_words import Word
 from parity.comparator.inputs.said import Writer
 from parity.comparator.types import Tokenizer
 from parity.messages import message
@@ -24,6 +27,9 @@ class Look(NamedTuple):
 
 FOLLOWS, OPEN = Look(None, False), Look(None, True)
 
+MOST_TRIED = 1_000
+"""Allowed tokens of which one is looked for that a grammar takes."""
+
 
 class _Part(NamedTuple):
     """What the grammar is asked about."""
@@ -34,8 +40,8 @@ class _Part(NamedTuple):
     """Those that the text is of, where a tokenizer can say so."""
 
 
-def look(completion: Completion, asked: Asked, writer: Writer) -> Look:
-    """A violation, if there is one."""
+def look(completion: Completion, asked: Asked, writer: Writer, words: Sequence[Word] = ()) -> Look:
+    """A violation, if there is one. `words`: the tokens of its bad words."""
     spec = asked.grammar
     if spec is None:
         return FOLLOWS
@@ -43,13 +49,13 @@ def look(completion: Completion, asked: Asked, writer: Writer) -> Look:
         return OPEN  # the grammar begins somewhere inside
     found = FOLLOWS
     for way in writer.ways(completion, _PLAIN) if _has_tokens(writer) else (writer,):
-        found = _look(spec, completion, asked, way)
+        found = _look(spec, completion, asked, way, words)
         if found.event is None:
             return found
     return found
 
 
-def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer) -> Look:
+def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer, words: Sequence[Word]) -> Look:
     """The same, of its text in one of the ways to write it."""
     part = _part(completion, asked, writer)
     if part is None:
@@ -62,10 +68,40 @@ def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer) -> L
     at = len(text) if answer.at is None else answer.at
     place = special if answer.at is None or part.tokens is None else _token_at(at, part, asked, writer)
     position = 0 if place is None else place
-    if asked.allowed is not None or asked.bad_words or position < asked.min_tokens:
+    is_alone = asked.allowed is None and not asked.bad_words and position >= asked.min_tokens
+    if not is_alone and not _is_any_left(spec, completion, asked, writer, words, position):
         return OPEN  # the rules together may have left nothing to choose
     length = len(completion.token_ids) - position
     return Look(Event(Kind.GRAMMAR_VIOLATION, position, max(1, length), _evidence(spec, text, at, special)), False)
+
+
+def _is_any_left(
+    spec: Spec, completion: Completion, asked: Asked, writer: Writer, words: Sequence[Word], place: int
+) -> bool:
+    """Do the request's other rules leave a token that its grammar takes at this position? Of those allowed one is
+    looked for, else of the tokens of single characters."""
+    if asked.allowed is None and not asked.bad_words:
+        return goes_on(completion, asked, writer, place)
+    render = writer.render
+    if not _has_tokens(writer) or not isinstance(render, Tokenizer) or (asked.bad_words and not words):
+        return False
+    before = completion.token_ids[:place].tolist()
+    text = _render(before, writer)
+    barred = forbidden.barred(completion.token_ids, place, asked, words) | asked.enders
+    each = sorted(asked.allowed)[:MOST_TRIED] if asked.allowed is not None else _of_characters(render)
+    for token in each:
+        now = _render([*before, token], writer)
+        if token in barred or len(now) <= len(text) or not now.startswith(text):
+            continue
+        if grammar.takes(spec, now):
+            return True
+    return False
+
+
+def _of_characters(render: Tokenizer) -> Iterator[int]:
+    """Whitespace is no choice: some engines allow none."""
+    each = map(render.encode, string.digits + string.ascii_letters + string.punctuation)
+    return (int(tokens[-1]) for tokens in each if len(tokens))
 
 
 def goes_on(completion: Completion, asked: Asked, writer: Writer, place: int) -> bool:

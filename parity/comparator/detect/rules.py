@@ -168,7 +168,7 @@ def look_at(one: Completion, arm: Arm) -> Look:
     under = [rule.name for rule in rules]
     open_grammar = None
     if asked.grammar is not None:
-        look = grammars.look(one, asked, arm.writer)
+        look = grammars.look(one, asked, arm.writer, arm.words(asked))
         under.append(GRAMMAR)
         if look.event is not None:
             found[GRAMMAR] = (look.event,)

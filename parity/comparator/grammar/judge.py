@@ -68,6 +68,18 @@ def judge(spec: Spec, text: str, *, whole: bool) -> Answer:
     return OPEN if judged is None else judged(spec.given, text, whole)
 
 
+def takes(spec: Spec, text: str) -> bool:
+    """Does every engine take this beginning of a text, as far as is known? Members in the order of the schema, and no
+    class of characters wider than it is written."""
+    if spec.form == "json":
+        walked = automaton.walk("json", spec.given, text)
+    elif spec.form == "regex":
+        walked = automaton.walk("regex", spec.given, text)
+    else:
+        return judge(spec, text, whole=False) == FOLLOWS
+    return walked is not None and walked.at is None
+
+
 def goes_on(spec: Spec, text: str) -> bool | None:
     """Can anything but the end follow on a text that follows so far? None: not known."""
     if spec.form == "choice":

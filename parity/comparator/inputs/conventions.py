@@ -132,7 +132,8 @@ def _without_masked_logprobs(baseline: Capture, candidate: Capture, scores: Scor
 
     vLLM applies the mask of a grammar before its sampler, so that raw logprobs are those of the tokens that are left
     (`apply_grammar_bitmask`, `vllm/v1/worker/gpu_model_runner.py`, v0.32.0); scores know no grammar. Those that are no
-    logprobs at all stay: they are wrong by themselves.
+    logprobs at all stay: they are wrong by themselves. Not so -inf where the rules of a request together leave nothing
+    to choose: whatever token comes then has that.
     """
     arms = baseline, candidate
     scored = {Key(*key[1:]) for key in scores}
@@ -141,26 +142,29 @@ def _without_masked_logprobs(baseline: Capture, candidate: Capture, scores: Scor
     for arm, other in (arms, arms[::-1]):
         requests = requests_of(arm, other.header)
         some = arm.completions if requests.of_all.grammar is not None else arm.own_sampling
-        masked = {
-            key: replace(one, logprobs=None)
-            for key in some
-            if key in scored and arm.has_logprobs
-            and (one := arm.completions[key]).logprobs is not None
-            and requests.of(one).grammar is not None and _are_logprobs(one)
-        }  # fmt: skip
-        left_out.update(masked)
+        masked = {}
+        for key in some if arm.has_logprobs else ():
+            one = arm.completions[key]
+            asked = requests.of(one)
+            if one.logprobs is None or asked.grammar is None:
+                continue
+            is_usual = _are_logprobs(one)
+            may_be_none = bool(asked.allowed or asked.bad_words or asked.min_tokens) and not is_usual
+            if (key in scored and is_usual) or (may_be_none and _are_logprobs(one, least=-np.inf)):
+                masked[key] = replace(one, logprobs=None)
+        left_out.update(key for key in masked if key in scored)
         made.append(arm.but(masked) if masked else arm)
     return made[0], made[1], len(left_out)
 
 
-def _are_logprobs(one: Completion) -> bool:
-    """One for each token, none of them above 0 or nothing?"""
+def _are_logprobs(one: Completion, least: float = -np.finfo(np.float64).max) -> bool:
+    """One for each token, none of them below `least`, above 0 or nothing?"""
     top = one.logprobs
     if top is None or len(top) != len(one.token_ids) or not top.ids.shape[1]:
         return False
     is_chosen = top.ids == one.token_ids[:, None]
     values = top.values[is_chosen]
-    return bool(is_chosen.any(axis=1).all() and np.isfinite(values).all() and (values <= 1e-3).all())
+    return bool(is_chosen.any(axis=1).all() and ((values >= least) & (values <= 1e-3)).all())
 
 
 def says_nothing(arm: Capture) -> bool:

@@ -60,14 +60,16 @@ def _is_written_by(writer: Writer, one: Completion) -> bool:
 
 
 def goes_on(render: Render | None, arm: Capture, other: Capture) -> bool | None:
-    """Are an arm's texts written as what goes on after their prompts, rather than alone? None: these are the same, or
-    as many say one as the other."""
-    if render is None or not arm.has_texts:
+    """Are an arm's texts written as what goes on after their prompts, rather than alone? Those of another arm of the
+    same backend say it as well. None: these are the same, or as many say one as the other."""
+    if render is None:
         return None
-    some = list(islice((one for one in arm if _has_text(one)), _LOOKED_AT))
-    writers = [writer_of(arm, other, render, goes_on=how) for how in (True, False)]
-    after, alone = ([_is_written_by(writer, one) for one in some] for writer in writers)
-    more = sum(after) - sum(alone)
+    more = 0
+    for one in (arm, other) if arm.header.backend == other.header.backend else (arm,):
+        some = list(islice((each for each in one if _has_text(each)), _LOOKED_AT)) if one.has_texts else []
+        for how in (True, False):
+            writer = writer_of(one, one, render, goes_on=how)
+            more += (1 if how else -1) * sum(_is_written_by(writer, each) for each in some)
     return None if not more else more > 0
 
 

@@ -307,3 +307,11 @@ def test_logprobs_of_what_a_grammar_leaves_are_not_those_of_the_scores(scored: s
     wrong = replace(other.completions[Key("p0", 0, 0)], logprobs=broken)
     found = compare(base, other.but({wrong.key: wrong}), known).corrupt
     assert [(one.request, one.kind, one.position) for one in found] == [("p0", Kind.LOGPROB_MISMATCH, len(TEXT) - 1)]
+
+
+@pytest.mark.parametrize(("rule", "is_wrong"), [({}, True), ({"bad_words": ["a"]}, False)], ids=str)
+def test_a_token_that_rules_left_nothing_beside_has_no_logprob(rule: dict[str, Any], is_wrong: bool) -> None:
+    asked = {"structured_outputs": {"regex": "a"}, **rule}
+    nothing = own(TEXT, [-np.inf, *np.zeros(len(TEXT) - 1)])
+    base, other = (capture(arm, completion(TEXT, logprobs=nothing, **asked)) for arm in ("cpu/base", "cpu/mtp"))
+    assert [one.kind for one in compare(base, other).corrupt] == [Kind.LOGPROB_MISMATCH] * is_wrong

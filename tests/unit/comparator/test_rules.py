@@ -233,6 +233,36 @@ def test_an_end_that_is_all_a_grammar_leaves_is_let_through_before_min_tokens(
         assert [one.kind for one in compared(base, early, options).corrupt] == [Kind.EARLY_STOP]
 
 
+MORE_RULES: dict[str, dict[str, Any]] = {
+    "bad words": {"bad_words": ["maybe", "q"]},
+    "allowed tokens": {"allowed_token_ids": ids("xyesn")},
+    "min_tokens": {"min_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("rule", MORE_RULES)
+def test_a_grammar_counts_beside_other_rules_that_leave_it_a_token(rule: str) -> None:
+    wrong = cut(ids("xes"), **CHOICE, **MORE_RULES[rule])
+    right = ended([*ids("yes"), EOS], **CHOICE, **MORE_RULES[rule])
+    found = compared(right, wrong).corrupt
+    assert (found[0].kind, found[0].position) == (Kind.GRAMMAR_VIOLATION, 0)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"bad_words": ["y", "n"]},
+        {"allowed_token_ids": ids("x")},
+        {"bad_words": ["y"], "allowed_token_ids": ids("xy")},
+    ],
+    ids=str,
+)
+def test_a_grammar_that_other_rules_leave_nothing_is_left_open(rule: dict[str, Any]) -> None:
+    wrong = cut(ids("x"), **CHOICE, **rule)
+    assert [one for one in compared(wrong, wrong).corrupt if one.kind is Kind.GRAMMAR_VIOLATION] == []
+    assert "conclude.both_broke" not in {one.id for one in compared(wrong, wrong).reasons}
+
+
 def test_tokens_of_the_same_step_after_a_stop_string_are_normal() -> None:
     longer = ended(ids("one two ENDxy"), "END", "one two ", **STOPS)
     for options in (WITH, WITHOUT):
