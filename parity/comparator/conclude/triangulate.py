@@ -43,9 +43,10 @@ def triangulate(
     With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
     numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
     speculation; speculation that diverges wherever it was tried is an upstream bug. Where one arm with speculation
-    passes and another of the same backend diverges, its settings are suspected. Where nothing diverges, or that does
-    not tell, the same is asked of the residuals: numerics that rounding may explain are no fault, and still those of
-    one backend, or of its speculation. None when too little was run to tell.
+    passes and another of the same backend diverges, its settings are suspected. Where a variant without speculation
+    diverges beside one with it, no part is named. Where nothing diverges, or that does not tell, the same is asked of
+    the residuals: numerics that rounding may explain are no fault, and still those of one backend, or of its
+    speculation. None when too little was run to tell.
     """
     if against_baseline:
         return Suspect(
@@ -118,7 +119,7 @@ def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | No
             message("suspect.numerics", "numerics of {backends}", backends=broken),
             message(
                 "suspect.diverges_already",
-                "{backends} diverges from {baseline} without speculation already",
+                "{backends} diverged from {baseline} without speculation already",
                 backends=broken,
                 baseline=baseline,
             ),
@@ -132,12 +133,14 @@ def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | No
     good = sorted(backend for backend, faulty in speculating.items() if not faulty)
     if not bad:
         return _setting(diverged, plain)
+    if any(arm.partition("/")[0] in bad and not _speculates(arm.partition("/")[2]) for arm in diverged):
+        return None  # it is not speculation alone that parts them from the baseline
     if good:
         return Suspect(
             _speculation_on(bad),
             message(
                 "suspect.clean_elsewhere",
-                "without speculation {bad} agrees, and speculation on {good} is clean",
+                "without speculation {bad} agreed, and speculation on {good} is clean",
                 bad=bad,
                 good=good,
             ),
@@ -192,5 +195,5 @@ def _setting(diverged: set[str], plain: Mapping[str, str]) -> Suspect | None:
     bad = sorted(arm for arm in diverged if arm.partition("/")[0] in plain and not _speculates(arm.partition("/")[2]))
     if not bad:
         return None
-    why = message("suspect.base_agrees", "base agrees on the same backend; only {arms} diverges", arms=bad)
+    why = message("suspect.base_agrees", "base agrees on the same backend; only {arms} diverged", arms=bad)
     return Suspect(_settings_of(bad), why)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.text import INT32_MAX
-from parity.messages import message
+from parity.messages import Message, message
 from parity.records import Kind, RaggedTokens, TokenIds
 from parity.records.evidence import InvalidTokenEvidence
 
@@ -28,12 +28,24 @@ def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
     for run in np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1):
         if len(run):
             ids = tokens[run].tolist()
-            why = message(
-                "invalid_token.why", "token id {token} is outside the vocabulary of {limit}", token=ids[0], limit=limit
+            evidence = InvalidTokenEvidence(
+                why=_why(ids[0], vocab_size), token_ids=tuple(ids[:16]), vocab_size=vocab_size
             )
-            evidence = InvalidTokenEvidence(why=why, token_ids=tuple(ids[:16]), vocab_size=vocab_size)
             events.append(Event(Kind.INVALID_TOKEN, int(run[0]), len(run), evidence))
     return events
+
+
+def _why(token: int, vocab_size: int | None) -> Message:
+    if vocab_size is None:
+        return message(
+            "invalid_token.of_none",
+            "token id {token} is of no vocabulary: ids are neither negative nor {limit} and more",
+            token=token,
+            limit=INT32_MAX,
+        )
+    return message(
+        "invalid_token.why", "token id {token} is outside the vocabulary of {limit}", token=token, limit=vocab_size
+    )
 
 
 def _is_asked(setup: Setup) -> bool:

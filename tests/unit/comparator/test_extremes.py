@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from captures import capture, completion
+from captures import TEXT, capture, completion, header
 from worlds import BASE, FLAT, PEAKED, Shape, Truth, World, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Trial, judge
@@ -154,3 +154,14 @@ def test_answers_without_tokens_are_compared(scored: bool) -> None:
     known = {ScoreKey(arm.header.arm, *key): nothing for arm in arms for key in arm.completions} if scored else None
     result = compare(*arms, known)
     assert result.corrupt == []
+
+
+@pytest.mark.parametrize(("size", "said"), [(1000, "outside the vocabulary of 1000"), (None, "of no vocabulary")])
+def test_what_is_no_token_id_where_nobody_names_the_vocabulary(size: int | None, said: str) -> None:
+    arms = [
+        capture(header(arm, vocab_size=size), completion(tokens))
+        for arm, tokens in (("cpu/base", TEXT), ("cpu/x", (-1, *TEXT[1:])))
+    ]
+    (found,) = compare(*arms).corrupt
+    assert (found.kind, found.position) == (Kind.INVALID_TOKEN, 0)
+    assert said in str(found.evidence.why)

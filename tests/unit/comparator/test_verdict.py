@@ -79,6 +79,9 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
         ({"cpu/mtp-k3": DIVERGED, "cpu/eager": PASS}, "speculation on cpu"),
         ({"cpu/mtp": PASS, "cpu/eager": DIVERGED}, "the settings of cpu/eager"),
         ({"cpu/mtp": PASS, "cpu/mtp-k3": DIVERGED}, "the settings of cpu/mtp-k3"),
+        ({"cpu/mtp": DIVERGED, "cpu/eager": DIVERGED}, None),
+        ({"cpu/mtp": PASS, "npu/base": PASS, "npu/mtp": DIVERGED, "npu/eager": DIVERGED}, None),
+        ({"cpu/mtp": DIVERGED, "npu/base": PASS, "npu/eager": DIVERGED}, "speculation on cpu"),
     ],
 )
 def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
