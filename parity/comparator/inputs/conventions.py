@@ -6,8 +6,9 @@ keeps in `token_ids` and the other drops; tokens in a list that the request forb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
@@ -136,8 +137,12 @@ def _without_masked_logprobs(baseline: Capture, candidate: Capture, scores: Scor
     to choose: whatever token comes then has that.
     """
     arms = baseline, candidate
-    scored = {Key(*key[1:]) for key in scores}
     left_out: set[Key] = set()
+
+    @cache
+    def scored() -> Set[Key]:  # most runs ask for no grammar, and a large one has many
+        return {Key(*key[1:]) for key in scores}
+
     made = []
     for arm, other in (arms, arms[::-1]):
         requests = requests_of(arm, other.header)
@@ -150,9 +155,9 @@ def _without_masked_logprobs(baseline: Capture, candidate: Capture, scores: Scor
                 continue
             is_usual = _are_logprobs(one)
             may_be_none = bool(asked.allowed or asked.bad_words or asked.min_tokens) and not is_usual
-            if (key in scored and is_usual) or (may_be_none and _are_logprobs(one, least=-np.inf)):
+            if (is_usual and key in scored()) or (may_be_none and _are_logprobs(one, least=-np.inf)):
                 masked[key] = replace(one, logprobs=None)
-        left_out.update(key for key in masked if key in scored)
+        left_out.update(key for key in masked if key in scored())
         made.append(arm.but(masked) if masked else arm)
     return made[0], made[1], len(left_out)
 
