@@ -37,6 +37,16 @@ def _where(number: int, example: FindingView) -> Message:
             arm=arm,
             request=request,
         )
+    elif getattr(example.evidence, "positions", None):  # those between them are no part of it
+        what = message(
+            "terminal.where.between",
+            "{kind} in {arm}, request {request}, between tokens {at} and {last}",
+            at=at,
+            last=at + more,
+            kind=kind,
+            arm=arm,
+            request=request,
+        )
     else:
         what = message(
             "terminal.where.tokens",

@@ -92,7 +92,8 @@ def cutoffs(
         return found
     said = message(
         "beyond_cutoff.short_lists",
-        "the scores list fewer tokens than top_k leaves ({wanted}): whether any was drawn beyond that, they do not say",
+        "the scores list fewer tokens than top_k leaves ({wanted}): only longer lists (`--score-top {wanted}`) show "
+        "whether any was drawn beyond that",
         wanted=wanted,
     )
     step = NextStep(Step.SCORE_TOP, said.id, number=wanted)

@@ -144,3 +144,11 @@ def test_a_terminal_says_that_a_gap_counts_penalties_and_gives_none_to_an_id_tha
     assert "nats below the best" in plain
     assert "penalties" not in plain
     assert "nats below" not in said(finding_case(kind="invalid_token", evidence=evidence | {"token_ids": [99]}))
+
+
+def test_tokens_here_and_there_are_no_row_of_them() -> None:
+    evidence = {"why": "3 tokens lie beyond", "asked": {"top_k": 20}, "positions": [4, 9, 41], "farthest": 2.5}
+    finding = finding_case(kind="beyond_cutoff", position=4, length=38, evidence=evidence)
+    said = " ".join(" ".join(finding_lines(1, finding, "cpu/base", make_case().text, 200)).split())
+    assert "between tokens 4 and 41" in said
+    assert "37 more" not in said
