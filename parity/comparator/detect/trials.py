@@ -18,6 +18,9 @@ STRETCH: Final = 8
 TRIED: Final = 256
 """Completions that are tried."""
 
+FLATTEST: Final = 1e-6
+"""Nats between a token of a tail and the next, at least: a list may end with one that is next to impossible."""
+
 
 def random_tokens_seen(
     completions: Sequence[Completion],
@@ -102,7 +105,7 @@ def drawn_again(top: TopLogprobs, temperature: float, rng: np.random.Generator) 
     last = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=0.0)
     with np.errstate(divide="ignore"):
         rest = np.log(np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0))
-        falls = rest - np.logaddexp(rest, last)  # nats from one token of the tail to the next, below 0
+        falls = np.minimum(rest - np.logaddexp(rest, last), -FLATTEST)  # nats from one token of the tail to the next
         beyond = last / temperature - np.log(np.expm1(-falls / temperature))
         weights = np.column_stack([values / temperature, beyond])
         taken = (weights + rng.gumbel(size=weights.shape)).argmax(axis=1)

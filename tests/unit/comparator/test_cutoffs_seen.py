@@ -71,3 +71,12 @@ def test_tokens_are_drawn_again_as_the_lists_say() -> None:
     assert np.exp(own[beyond]).mean() < 0.1
     colder, _ = drawn_again(top, 0.5, np.random.default_rng(1))
     assert float((colder == 0).sum() / (colder == 1).sum()) == pytest.approx(25 / 9, rel=0.06)
+
+
+@pytest.mark.parametrize("last", [-40.0, -9999.0, -np.inf, np.nan])
+def test_lists_that_end_with_the_impossible_are_drawn_from_as_well(last: float) -> None:
+    top = TopLogprobs(np.tile(np.arange(3, dtype=np.int32), (200, 1)), np.tile([-0.5, -1.5, last], (200, 1)))
+    tokens, lists = drawn_again(top, 0.7, np.random.default_rng(1))
+    assert (lists.ids == tokens[:, None]).any(axis=1).all()
+    nothing = TopLogprobs(np.zeros((0, 3), dtype=np.int32), np.zeros((0, 3)))
+    assert len(drawn_again(nothing, 0.7, np.random.default_rng(1))[0]) == 0
