@@ -15,7 +15,8 @@ from plans import plan_of
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError
-from parity.run import ArmEvent, Backend, Phase, run_arm
+from parity.run import ArmEvent, ArmSession, Backend, Phase, run_arm
+from parity.run.process import WorkerProcess
 
 pytestmark = pytest.mark.engine
 
@@ -82,7 +83,9 @@ def alive(pid: int) -> bool:
 
 def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backend, tmp_path: Path) -> None:
     """kill -9 of the worker inside a later round: resumed, it has what an uninterrupted run has."""
-    rounds = 24  # of four requests; enough left to do when the kill comes, however busy this side is
+    import fcntl
+
+    rounds = 24  # of four requests: more than its pipe, the reader and the queue hold, however late this side is
     plan: dict[str, Any] = make_plan(cpu, max_tokens=40, rounds=rounds)
     for number, request in enumerate(plan["requests"]):  # other acceptance: they end at other steps
         request["prompt_token_ids"] = request["prompt_token_ids"] * (number + 1)
@@ -91,10 +94,13 @@ def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backen
     family: list[int] = []
 
     def kill(event: ArmEvent) -> None:
+        if event.phase is Phase.STARTING and session.link._pool is not None:
+            pipe = worker_of(session)._process.stdout
+            assert pipe is not None
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
         if event.phase is Phase.GENERATING and event.done >= 5 and not family:
             family.extend(set(descendants(os.getpid())) - others)
-            worker = next(pid for pid in family if b"parity_worker" in cmdline(pid))
-            os.kill(worker, signal.SIGKILL)
+            os.kill(worker_of(session).pid, signal.SIGKILL)
 
     with (
         pytest.raises(BackendError, match="killed by SIGKILL"),
@@ -120,11 +126,9 @@ def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backen
         assert np.array_equal(completion.token_ids, uninterrupted.completions[key].token_ids), key
 
 
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+def worker_of(session: ArmSession) -> WorkerProcess:
+    assert session.link._pool is not None
+    return session.link._pool.workers[0]
 
 
 def test_an_engine_that_refuses_its_settings_says_why(interpreter: Path, cpu: Backend, tmp_path: Path) -> None:
