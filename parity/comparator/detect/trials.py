@@ -96,7 +96,7 @@ def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> 
 
 def drawn_again(top: TopLogprobs, temperature: float, rng: np.random.Generator) -> tuple[TokenIds, TopLogprobs]:
     """Tokens drawn from these lists at this temperature (T,), with nothing cut off, and the lists with an entry for
-    each.
+    each. One beyond them has an id that no vocabulary has.
 
     What is not listed has its mass in a tail in which each token is likelier than the next by the same factor: text has
     longer ones, so that a token of it lies no farther below the last that is listed than it would.
@@ -112,7 +112,7 @@ def drawn_again(top: TopLogprobs, temperature: float, rng: np.random.Generator) 
     at, count = np.arange(len(top)), values.shape[1]
     ranks = rng.geometric(-np.expm1(falls / temperature))
     inside = taken < count
-    column = np.minimum(taken, count - 1)
-    tokens = np.where(inside, top.ids[at, column], np.iinfo(np.int32).max)
+    ids = np.column_stack([top.ids, np.full(len(top), np.iinfo(np.int32).max)])
+    tokens = ids[at, taken]
     own = np.where(inside, -np.inf, last + falls * ranks)
     return tokens, TopLogprobs(np.column_stack([top.ids, np.where(inside, -1, tokens)]), np.column_stack([values, own]))

@@ -122,8 +122,8 @@ def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tu
 
 
 def hide_their_kernels(baseline: Header, candidate: Header) -> bool:
-    """Are the arms two servers, or one that nothing says is the same, of which the captures say neither engine nor
-    device? Then nobody knows whether they run the same kernels."""
+    """Are both arms servers of which the captures say neither engine nor device, nor that they are one server? Then
+    nobody knows whether they run the same kernels."""
     places = address(baseline), address(candidate)
     return (places[0] is None or places[0] != places[1]) and all(
         served(one) and not one.engine and not any(map(one.environment.get, _HARDWARE)) for one in (baseline, candidate)

@@ -78,5 +78,6 @@ def test_lists_that_end_with_the_impossible_are_drawn_from_as_well(last: float) 
     top = TopLogprobs(np.tile(np.arange(3, dtype=np.int32), (200, 1)), np.tile([-0.5, -1.5, last], (200, 1)))
     tokens, lists = drawn_again(top, 0.7, np.random.default_rng(1))
     assert (lists.ids == tokens[:, None]).any(axis=1).all()
-    nothing = TopLogprobs(np.zeros((0, 3), dtype=np.int32), np.zeros((0, 3)))
-    assert len(drawn_again(nothing, 0.7, np.random.default_rng(1))[0]) == 0
+    for shape in ((0, 3), (5, 0)):  # no tokens, and lists that name none
+        nothing = TopLogprobs(np.zeros(shape, dtype=np.int32), np.zeros(shape))
+        assert len(drawn_again(nothing, 0.7, np.random.default_rng(1))[0]) == shape[0]
