@@ -189,14 +189,16 @@ def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: 
 
 
 def rounded_otherwise(logits: Any, seed: int, ulps: int = 1) -> Any:
-    """The logits, each moved by up to `ulps` units in the last place of bf16, as other hardware might round them."""
+    """The logits, each moved by up to `ulps` units in the last place of bf16, as other hardware might round them. What
+    the mask of a grammar forbids stays forbidden."""
     import torch
 
     generator = torch.Generator(device="cpu").manual_seed(seed)
     noise = torch.rand(logits.shape, generator=generator).to(logits.device) * 2 - 1
     # One unit in the last place of bf16 is 2^-7 of the power of two below the value (8 bits of mantissa).
     unit = torch.exp2(torch.floor(torch.log2(logits.abs().float().clamp_min(2.0**-20))) - 7)
-    return (logits.float() + noise * unit * ulps).to(logits.dtype)
+    moved = (logits.float() + noise * unit * ulps).to(logits.dtype)
+    return torch.where(torch.isfinite(logits), moved, logits)
 
 
 def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
@@ -246,7 +248,8 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     generator = torch.Generator(device="cpu").manual_seed(active["seed"] + active["left"])
     own = _logits_of(metadata, row)
     size = (own.stop - own.start, logits.shape[1])
-    noise = torch.randn(size, generator=generator) * float(logits[own.start].float().std())
+    first = logits[own.start].float()
+    noise = torch.randn(size, generator=generator) * float(first[torch.isfinite(first)].std())
     logits = logits.clone()
     logits[own] = noise.to(logits.device, logits.dtype)
     state.record(held(runner, row), row, len(outputs_of(runner, row)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from parity.comparator.inputs import plans, servers
 from parity.comparator.inputs.finish_reasons import BROKEN_OFF
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import unlike_production
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
@@ -27,6 +29,9 @@ LONGER_LISTS = 20
 
 MOST_LISTED = 1_000
 """Top tokens at each place that are asked for at most."""
+
+_LOOKED_AT = 64
+"""Scores that show how many tokens all of them list."""
 
 FLAT = 0.2
 """Share of flat positions from which a checkpoint's distributions leave little power."""
@@ -140,15 +145,25 @@ def ends_unseen(inputs: Inputs, pairs: Pairs, judged: Judged) -> Remarks:
 
 def shaped(pairs: Pairs, judged: Judged, references: References) -> Remarks:
     """Logits changed by the request, which neither scores nor logprobs show, where tokens are left open for it."""
-    left: set[str] = set()
+    left, masked = set[str](), set[str]()
     for row in np.flatnonzero(~(pairs.identical & pairs.same_prompt)).tolist() if references.lookup.shaped_by else ():
-        unknown = references.lookup.shaping(pairs.candidate[row]).unknown
+        shaping = references.lookup.shaping(pairs.candidate[row])
         gaps = judged.gaps.get(pairs.keys[row])
-        if unknown and (gaps is None or bool(np.isnan(gaps.gap[max(0, int(pairs.parts_at[row])) :]).any())):
-            left.update(unknown)
-    names = tuple(sorted(left))
+        if not shaping.hidden or (gaps is not None and not _is_any_open(gaps, int(pairs.parts_at[row]))):
+            continue
+        left.update(shaping.unknown if gaps is not None else shaping.hidden)
+        masked.update(shaping.masked if gaps is not None else ())
+    names = tuple(sorted(left | masked))
     if not names:
         return Remarks()
+    if not left:
+        said = message(
+            "conclude.masked_in_part",
+            "{parameters} took tokens away, and at some places nothing says which: the scores end above the chosen "
+            "token, or engines read a grammar differently there",
+            parameters=names,
+        )
+        return reason(said, *_longer_lists(said, references), *_unshaped(said, names, judged))
     said = message(
         "conclude.shaped",
         "the engines chose from logits that {parameters} changed, which scores and logprobs do not show: only "
@@ -156,6 +171,18 @@ def shaped(pairs: Pairs, judged: Judged, references: References) -> Remarks:
         parameters=names,
     )
     return reason(said, *_unshaped(said, names, judged))
+
+
+def _is_any_open(gaps: TokenGaps, parts_at: int) -> bool:
+    """Is a token from the parting on open?"""
+    return bool(np.isnan(gaps.gap[max(0, parts_at) :]).any())
+
+
+def _longer_lists(said: Message, references: References) -> list[NextStep]:
+    """Scores that list as many tokens as can be asked for, where they list fewer."""
+    some = islice(references.lookup.scores.values(), _LOOKED_AT)
+    listed = max((top.ids.shape[1] - 1 for top in some), default=0)
+    return [NextStep(Step.SCORE_TOP, said.id, MOST_LISTED)] if 0 < listed < MOST_LISTED else []
 
 
 def undecided(pairs: Pairs, judged: Judged, references: References, vocab_size: int | None) -> Remarks:
@@ -361,9 +388,11 @@ def _without_rules(
 ) -> list[NextStep]:
     """What settles it where all these completions were chosen from logits that no score shows: more scores do not."""
     left = [row for row, key in enumerate(pairs.keys) if key in keys] if references.lookup.shaped_by else []
-    if not left or not all(references.lookup.shaping(pairs.candidate[row]).unknown for row in left):
+    each = [references.lookup.shaping(pairs.candidate[row]) for row in left]
+    if not each or not all(shaping.hidden for shaping in each):
         return []
-    return _unshaped(said, references.lookup.shaped_by, judged)
+    longer = [] if any(shaping.unknown for shaping in each) else _longer_lists(said, references)
+    return longer + _unshaped(said, references.lookup.shaped_by, judged)
 
 
 def _unshaped(said: Message, names: tuple[str, ...], judged: Judged) -> list[NextStep]:

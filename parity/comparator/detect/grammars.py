@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from parity.comparator import grammar
 from parity.comparator.detect import forbidden
@@ -13,9 +15,10 @@ from parity.comparator.grammar import Spec, judge
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.bad_words import Word
 from parity.comparator.inputs.said import Writer
+from parity.comparator.inputs.thinking import after_thinking
 from parity.comparator.types import Tokenizer
 from parity.messages import message
-from parity.records import Completion, Json, Kind
+from parity.records import Completion, Kind
 from parity.records.evidence import RuleEvidence
 
 
@@ -45,14 +48,16 @@ def look(completion: Completion, asked: Asked, writer: Writer, words: Sequence[W
     spec = asked.grammar
     if spec is None:
         return FOLLOWS
-    if reasons(writer.requests.arm.header.engine) or completion.finish_reason in ("tool_calls", "function_call"):
+    part = after_thinking(completion, asked, writer)
+    if part is None or completion.finish_reason in ("tool_calls", "function_call"):
         return OPEN  # the grammar begins somewhere inside
     found = FOLLOWS
-    for way in writer.ways(completion, _PLAIN) if _has_tokens(writer) else (writer,):
-        found = _look(spec, completion, asked, way, words)
+    for way in writer.ways(part.rest, _PLAIN) if _has_tokens(writer) else (writer,):
+        found = _look(spec, part.rest, part.asked, way, words)
         if found.event is None:
             return found
-    return found
+    event = found.event
+    return Look(replace(event, position=event.position + part.begin) if event is not None else None, found.is_open)
 
 
 def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer, words: Sequence[Word]) -> Look:
@@ -91,9 +96,9 @@ def _is_any_left(
     each = sorted(asked.allowed)[:MOST_TRIED] if asked.allowed is not None else _of_characters(render)
     for token in each:
         now = _render([*before, token], writer)
-        if token in barred or len(now) <= len(text) or not now.startswith(text):
+        if token in barred:
             continue
-        if grammar.takes(spec, now):
+        if grammar.fate(spec, text, now) is grammar.Fate.TAKEN:
             return True
     return False
 
@@ -110,11 +115,14 @@ def goes_on(completion: Completion, asked: Asked, writer: Writer, place: int) ->
     spec = asked.grammar
     if spec is None:
         return True
-    if reasons(writer.requests.arm.header.engine):
+    part = after_thinking(completion, asked, writer)
+    if part is None:
         return False
+    if place < part.begin:
+        return True
     if _has_tokens(writer):
-        tokens = completion.token_ids[:place].tolist()
-        return all(grammar.goes_on(spec, _render(tokens, way)) for way in writer.ways(completion, _PLAIN))
+        tokens = part.rest.token_ids[: place - part.begin].tolist()
+        return all(grammar.goes_on(spec, _render(tokens, way)) for way in writer.ways(part.rest, _PLAIN))
     is_all = place >= len(completion.token_ids) - 1 and completion.text is not None
     return is_all and bool(grammar.goes_on(spec, completion.text or ""))
 
@@ -184,13 +192,3 @@ def _token_at(character: int, part: _Part, asked: Asked, writer: Writer) -> int:
     if character >= len(part.text):
         return len(part.tokens)
     return max(0, writer.tokens_for(character + 1, part.tokens, _PLAIN) - 1)
-
-
-def reasons(engine: Mapping[str, Json]) -> bool:
-    """Does the engine let a model think before the grammar begins?"""
-    for name, value in engine.items():
-        if "reasoning_parser" in name and value:
-            return True
-        if isinstance(value, Mapping) and reasons(value):
-            return True
-    return False

@@ -60,7 +60,7 @@ def alternatives(own: Penalties, reference: Reference) -> Iterator[tuple[str, Pe
 def weighed(one: Completion, gaps: TokenGaps, reference: Reference, arm: str, unit: float) -> Weighed | None:
     """The evidence for any other way, the mean over all; None where nothing tells."""
     shaping, top = reference.shaping(one), reference.score(arm, one)
-    if top is None or shaping.unknown or len(top) != len(one.token_ids) or reference.chosen_alone:
+    if top is None or shaping.hidden or len(top) != len(one.token_ids) or reference.chosen_alone:
         return None
     plain = Penalised(shaping.penalties, one.prompt_token_ids, shaping.logit_range)
     ways = [
@@ -130,7 +130,7 @@ def seen_of_another(
     for one, top, gaps in completions[:: max(1, len(completions) // TRIED)]:
         shaping = reference.shaping(one)
         others = [each for each in reference.penalties_asked if each != shaping.penalties]
-        if not others or shaping.unknown or len(top) != len(one.token_ids) or reference.chosen_alone:
+        if not others or shaping.hidden or len(top) != len(one.token_ids) or reference.chosen_alone:
             continue
         tried += 1
         own = Penalised(shaping.penalties, one.prompt_token_ids, shaping.logit_range)

@@ -338,7 +338,7 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     """A pair without a score: the gaps are those that the engines listed themselves."""
     pairs, parts_at = setup.pairs, int(setup.pairs.parts_at[row])
     shaping = setup.reference.shaping(b)
-    if shaping.unknown or (shaping.penalises and setup.lists_hide_choices):
+    if shaping.hidden or (shaping.penalises and setup.lists_hide_choices):
         return Case(pairs, row, parts_at, past)
     found = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping)
     gaps = None if found is None else found.gaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 Json = Any
 
@@ -16,6 +16,10 @@ class Walk(NamedTuple):
     """It may end there."""
     is_over: bool = False
     """It must: nothing can follow."""
+    is_forced: bool = False
+    """One character alone can follow."""
+    is_ascii: bool = False
+    """No character can follow that is not of ASCII."""
 
 
 def is_here() -> bool:
@@ -23,23 +27,48 @@ def is_here() -> bool:
     return _library() is not None
 
 
-def walk(kind: Literal["json", "regex", "grammar"], given: str, text: str) -> Walk | None:
-    """Along the grammar, byte by byte. None without the package, and for a grammar that it does not take."""
-    library = _library()
-    grammar = _compiled(kind, given)
-    if library is None or grammar is None:
+def walk(kind: str, given: str, text: str) -> Walk | None:
+    """Along a grammar ("json", "regex", "grammar"), byte by byte. None without the package, and for a grammar that it
+    does not take."""
+    if _library() is None or _compiled(kind, given) is None:
         return None
-    matcher = library.LLMatcher(_bytes(), grammar, log_level=0)
+    whole = len(text) // STRETCH * STRETCH
+    matcher = _after(kind, given, text[:whole])
+    if not isinstance(matcher, Walk | None):
+        return _along(matcher.deep_copy(), text[whole:], whole)
+    return matcher
+
+
+def _along(matcher: Any, text: str, before: int) -> Walk | None:
+    """A matcher that has taken `before` characters goes on with a text."""
     said = text.encode("utf-8", "replace")
     taken = matcher.validate_tokens(list(said))
     if matcher.is_error():
         return None
     if taken < len(said):
-        return Walk(len(said[:taken].decode("utf-8", "ignore")), False)
+        return Walk(before + len(said[:taken].decode("utf-8", "ignore")), False)
     if not matcher.consume_tokens(list(said)):
         return None
     whole = bool(matcher.is_accepting())
-    return Walk(None, whole, whole and matcher.stop_reason() == "NoExtension")
+    is_over = whole and matcher.stop_reason() == "NoExtension"
+    return Walk(None, whole, is_over, bool(matcher.compute_ff_bytes()), not any(matcher.compute_bitmask()[16:32]))
+
+
+STRETCH = 48
+"""Characters after which the state of a walk is kept: the next one is often along the same text and a little more."""
+
+
+@lru_cache(maxsize=256)
+def _after(kind: str, given: str, text: str) -> Any:
+    """The matcher that has taken all of a text of whole stretches; where the walk ends before, what it says."""
+    if not text:
+        return _library().LLMatcher(_bytes(), _compiled(kind, given), log_level=0)
+    matcher = _after(kind, given, text[:-STRETCH])
+    if isinstance(matcher, Walk | None):
+        return matcher
+    matcher = matcher.deep_copy()
+    walked = _along(matcher, text[-STRETCH:], len(text) - STRETCH)
+    return matcher if walked is not None and walked.at is None else walked
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ class Scan(Struct, frozen=True):
     """Names of members, in the order in which they first come."""
     half_key: str | None = None
     """The name in which the text ends."""
+    is_in_string: bool = False
+    """It ends inside of one."""
     open_keys: tuple[tuple[str, ...], ...] = ()
     """The names that each object which is not closed yet has so far."""
     has_disorder: bool = False
@@ -40,6 +43,7 @@ class Scan(Struct, frozen=True):
         return self.places[at] if at < len(self.places) else end
 
 
+@lru_cache(maxsize=1024)
 def scan(text: str) -> Scan:
     """Read as far as it is JSON."""
     reader = _Reader(text)
@@ -53,6 +57,7 @@ def scan(text: str) -> Scan:
         places,
         keys,
         reader.half_key,
+        reader.is_in_string,
         tuple(tuple(one) for one in reader.open_keys),
         reader.has_disorder,
         reader.has_exponent,
@@ -81,6 +86,7 @@ class _Reader:
         self.places: list[int] = []
         self.keys: list[str] = []
         self.half_key: str | None = None
+        self.is_in_string = False
         self.has_disorder = False
         self.has_exponent = False
         self.open_keys: list[list[str]] = []
@@ -173,7 +179,7 @@ class _Reader:
                 else:
                     self._value_ended()
                 return True
-            if char < " ":
+            if char in "\r\n":  # other control characters xgrammar takes, where a length is asked for
                 return False
             if char == "\\":
                 found = self._escape()
@@ -188,7 +194,7 @@ class _Reader:
                 self.plain.append(one)
                 self.places.append(self.at)
             self.at += length
-        self.half_key = "".join(said) if is_key else None
+        self.half_key, self.is_in_string = "".join(said) if is_key else None, True
         return True
 
     def _named(self, key: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from parity.comparator.grammar import automaton, ebnf, json_text, patterns, schema
+from parity.comparator.grammar.engines import has_edges
 from parity.records.objects import object_of
 from parity.records.parameter import GRAMMARS
 
@@ -24,6 +25,8 @@ class Spec(Struct, frozen=True):
     """A form that is none of these cannot be checked."""
     given: str
     """A JSON schema, a regular expression, a JSON list of choices, or a grammar (EBNF, Lark)."""
+    has_edges: bool = False
+    """The request moved its edges (`engines.has_edges`)."""
 
 
 class Answer(Struct, frozen=True):
@@ -55,9 +58,10 @@ def _of_structured(found: Mapping[str, Json]) -> Spec | None:
     for form in GRAMMARS:
         value = found.get(form)
         if value and isinstance(value, GRAMMARS[form]):
-            return Spec(form, value if isinstance(value, str) else json.dumps(value))
+            given = value if isinstance(value, str) else json.dumps(value)
+            return Spec(form, given, has_edges({name: one for name, one in found.items() if name != form}))
     if found.get("json_object"):
-        return Spec("json", '{"type": "object"}')
+        return Spec("json", '{"type": "object"}', has_edges(found))
     other = [name for name, value in found.items() if value]
     return Spec(f"{other[0]}?", "") if other else None
 
@@ -66,18 +70,6 @@ def judge(spec: Spec, text: str, *, whole: bool) -> Answer:
     """Does a text follow? `whole`: it has come to its end; else more might have come."""
     judged = {"json": _json, "regex": _regex, "choice": _choice, "grammar": _grammar}.get(spec.form)
     return OPEN if judged is None else judged(spec.given, text, whole)
-
-
-def takes(spec: Spec, text: str) -> bool:
-    """Does every engine take this beginning of a text, as far as is known? Members in the order of the schema, and no
-    class of characters wider than it is written."""
-    if spec.form == "json":
-        walked = automaton.walk("json", spec.given, text)
-    elif spec.form == "regex":
-        walked = automaton.walk("regex", spec.given, text)
-    else:
-        return judge(spec, text, whole=False) == FOLLOWS
-    return walked is not None and walked.at is None
 
 
 def goes_on(spec: Spec, text: str) -> bool | None:
@@ -99,6 +91,19 @@ def goes_on(spec: Spec, text: str) -> bool | None:
     else:
         walked = None
     return None if walked is None else not walked.is_over
+
+
+def may_be_ascii_alone(spec: Spec, text: str) -> bool:
+    """Is it known that no character but those of ASCII can follow on a text that follows so far?"""
+    if spec.form == "json":
+        said = json_text.scan(text)
+        return said.at is None and not said.is_in_string
+    if spec.form == "regex":
+        walked = _along(spec.given, text)
+        return walked is not None and walked.is_ascii and not patterns.is_ambiguous(spec.given)
+    if spec.form not in ("choice", "grammar"):
+        return False
+    return spec.given.isascii() and not any(one in spec.given for one in ("\\u", "\\x", "\\U", "[^", "%", "/"))
 
 
 def _choices(given: str) -> list[str] | None:

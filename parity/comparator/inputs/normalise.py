@@ -13,6 +13,7 @@ from parity.comparator.inputs.conventions import same_habits
 from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
 from parity.comparator.inputs.finish_reasons import as_openai, with_both_names, with_context
+from parity.comparator.inputs.grammar_masks import without_refused
 from parity.comparator.inputs.own_lists import as_natural_logs, natural_scores
 from parity.comparator.inputs.padding import without_padding
 from parity.comparator.inputs.prompts import as_asked
@@ -165,6 +166,8 @@ def normalise(
     baseline, candidate, known, masked = without_bad_words(
         same.baseline, same.candidate, same.scores, tokenizers.read_words
     )
+    writers = _writer(baseline, candidate, tokenizers), _writer(candidate, baseline, tokenizers)
+    known, under_grammars = without_refused(writers, known)
     habits = padding_of_baseline + padding_of_candidate + ends_of_baseline + ends_of_candidate + asked.remarks + texts
     habits += said_by_baseline.remarks + said_by_candidate.remarks
     habits += names_of_baseline + names_of_candidate
@@ -192,8 +195,8 @@ def normalise(
         counts=counts,
         contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong, whole[1])),
         tokenizers=tokenizers,
-        writers=(_writer(baseline, candidate, tokenizers), _writer(candidate, baseline, tokenizers)),
-        masked=masked,
+        writers=writers,
+        masked=masked | under_grammars,
         remarks=Remarks(notes=same.notes)
         + habits
         + counts.remarks

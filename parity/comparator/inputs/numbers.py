@@ -190,9 +190,9 @@ def _distinct(tops: Sequence[TopLogprobs], every: int) -> FloatArray:
     ids = np.concatenate([top.ids[::every].T for top in tops], axis=1)
     values = np.concatenate([top.values[::every].T for top in tops], axis=1)
     values[ids < 0] = np.nan
-    for at, column in enumerate(ids):
-        for earlier in ids[:at]:
-            values[at][column == earlier] = np.nan
+    order = np.argsort(ids, axis=0, kind="stable")
+    rows, columns = np.nonzero(np.diff(np.take_along_axis(ids, order, axis=0), axis=0) == 0)
+    values[order[rows + 1, columns], columns] = np.nan
     return values
 
 

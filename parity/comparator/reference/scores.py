@@ -153,7 +153,7 @@ class Reference:
     @property
     def shaped_by(self) -> tuple[str, ...]:
         """Sampling parameters by which the engines chose from other logits than scores and lists show."""
-        return tuple(sorted({name for one in (self._shaping, *self._own_shaping.values()) for name in one.unknown}))
+        return tuple(sorted({name for one in (self._shaping, *self._own_shaping.values()) for name in one.hidden}))
 
     def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
         """The gaps of this completion by its score, penalties allowed for; None without a score."""

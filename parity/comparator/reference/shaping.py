@@ -11,6 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.inputs.bans import APPLIED
+from parity.comparator.inputs.grammar_masks import NAMES
+from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
 from parity.records import Completion, Json
 from parity.records.sampling import Effect, Parameter, forbids, parameters
@@ -24,7 +26,7 @@ _COMPUTED = {
 """Sampling parameters that are recomputed, and their fields in Penalties."""
 
 
-_MASKS = frozenset({"bad_words", "structured_outputs", "guided_decoding", "response_format"})
+_MASKS = NAMES | {"bad_words"}
 """Those that take tokens away and move no logit of those that are left."""
 
 
@@ -36,6 +38,8 @@ class Shaping(Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     """Parameters that move logits in ways that nothing here can compute: that a token is not the best of the raw ones
     says nothing then."""
+    masked: tuple[str, ...] = ()
+    """Parameters whose forbidden tokens are out of the scores, and stand in the engines' own lists."""
     logit_range: tuple[float, float] = ANY_LOGIT
     """Nats between which log(sum(exp(logits))) lies, where a list does not record it."""
 
@@ -45,7 +49,13 @@ class Shaping(Struct, frozen=True):
     @property
     def none(self) -> bool:
         """Between the lists and what was drawn from there is a temperature and a cut-off alone."""
-        return not (self.penalises or self.unknown or self.forbids)
+        return not (self.penalises or self.unknown or self.masked or self.forbids)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Parameters by which the engine chose from other logits than its own lists show, in ways that nothing here
+        computes for these."""
+        return self.unknown + self.masked
 
     @property
     def only_takes_away(self) -> bool:
@@ -75,18 +85,22 @@ def shaping_of(
     `knows_prompts`: else nothing computes a repetition penalty, which moves the tokens of a prompt as well."""
     applied = APPLIED | masked
     found: dict[str, Any] = {}
-    unknown = []
+    unknown, grammars = [], []
     for row in parameters():
-        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or row.name in applied:
+        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or not _is_on(row, sampling.get(row.name)):
             continue
-        if not _is_on(row, sampling.get(row.name)):
+        if row.name in applied:
+            grammars += [row.name] if row.name in NAMES else []
             continue
         value = _computed(row, sampling[row.name])
         if value is None or (row.name == "repetition_penalty" and not knows_prompts):
             unknown.append(row.name)
         else:
             found[_COMPUTED[row.name]] = value
-    return Shaping(Penalties(**found), tuple(unknown), forbids=forbids(sampling))
+    penalties = Penalties(**found)
+    if penalties or unknown or temperature_in(sampling):  # which tokens are better than the chosen one, no list says
+        unknown, grammars = unknown + grammars, []
+    return Shaping(penalties, tuple(unknown), tuple(grammars), forbids=forbids(sampling))
 
 
 def _is_on(row: Parameter, value: Json) -> bool:
