@@ -315,6 +315,16 @@ FAULTS: dict[str, Fault] = {
             needs="stop or stop_token_ids",
         ),
         Fault(
+            "grammar_ignored",
+            "a request may say what its structured outputs refuse",
+            "vllm#36138",
+            _ADMIT,
+            "request",
+            False,
+            ("grammar_violation",),
+            needs="structured_outputs",
+        ),
+        Fault(
             "logits_noise",
             "every logit moves by up to `ulps` units in the last place of bf16: a control that must pass",
             "vllm#35204",

@@ -205,6 +205,7 @@ def wrap_requests(scheduler: Any) -> None:
                 request.sampling_params = request.sampling_params.clone()
                 if plant(request.sampling_params, others):
                     STATE.record(request, -1, 0)
+                    forget_grammar(request)
         return add_request(self, request)
 
     scheduler.add_request = change_and_add
@@ -216,6 +217,13 @@ def wrap_requests(scheduler: Any) -> None:
             self.stop, self.stop_buffer_length = [], 0
 
     BaseIncrementalDetokenizer.__init__ = initialise_without_stops
+
+
+def forget_grammar(request: Any) -> None:
+    """What the request has made of a grammar that is asked for no more (`Request.__init__`, `vllm/v1/request.py`)."""
+    if request.sampling_params.structured_outputs is None and request.structured_output_request is not None:
+        request.structured_output_request = None
+        request.status = type(request.status).WAITING
 
 
 def wrap_runner(runner: Any) -> None:

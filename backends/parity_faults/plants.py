@@ -350,6 +350,7 @@ REQUEST: dict[str, Plant] = {
     "allowed_ignored": requests.allowed_ignored,
     "min_tokens_ignored": requests.min_tokens_ignored,
     "stop_ignored": requests.stop_ignored,
+    "grammar_ignored": requests.grammar_ignored,
 }
 """Change a request's parameters (its own copy); whether there was anything to ignore."""
 METADATA: dict[str, Plant] = {

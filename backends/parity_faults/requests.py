@@ -44,3 +44,9 @@ def stop_ignored(params: Any, others: list[Any]) -> bool:
     asked = bool(params.stop or params.stop_token_ids)
     params.stop, params.stop_token_ids = [], []
     return asked
+
+
+def grammar_ignored(params: Any, others: list[Any]) -> bool:
+    asked = params.structured_outputs is not None
+    params.structured_outputs = None
+    return asked

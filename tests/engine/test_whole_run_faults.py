@@ -26,6 +26,7 @@ RULES: dict[str, dict[str, Any]] = {
     "allowed_ignored": {"allowed_token_ids": list(range(300, 2000))},
     "min_tokens_ignored": {**STOPS, "min_tokens": 24},
     "stop_ignored": {"stop": ["e", "a"], **STOPS},
+    "grammar_ignored": {"structured_outputs": {"regex": "[a-z ]{90,}"}},
 }
 WITHOUT = {"min_tokens_ignored": STOPS}
 """What the request asks for without its rule, where that is not nothing."""

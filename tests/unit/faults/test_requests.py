@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from copy import copy
+from enum import Enum
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,13 @@ ASKED = {
     "allowed_ignored": {"allowed_token_ids": [1, 2]},
     "min_tokens_ignored": {"min_tokens": 9},
     "stop_ignored": {"stop": ["."], "stop_token_ids": [3]},
+    "grammar_ignored": {"structured_outputs": {"regex": "[a-z]+"}},
 }
+
+
+class Status(Enum):
+    WAITING = 1
+    WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR = 2
 
 
 class Params(SimpleNamespace):
@@ -38,6 +45,7 @@ def params(**given: Any) -> Params:
         "min_tokens": 0,
         "stop": [],
         "stop_token_ids": [],
+        "structured_outputs": None,
     }
     return Params(**{**plain, **given})
 
@@ -71,7 +79,15 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def add(engine: Any, number: int, asked: Params) -> Any:
-    request = SimpleNamespace(request_id=f"{number}-a1b2", prompt_token_ids=[number, 7], sampling_params=asked)
+    grammar = SimpleNamespace() if asked.structured_outputs else None
+    status = Status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR if grammar else Status.WAITING
+    request = SimpleNamespace(
+        request_id=f"{number}-a1b2",
+        prompt_token_ids=[number, 7],
+        sampling_params=asked,
+        structured_output_request=grammar,
+        status=status,
+    )
     engine.scheduler.add_request(request)
     return request
 
@@ -83,6 +99,7 @@ def test_a_rule_is_lost_in_the_engine_alone_and_written_down(engine: Any, name: 
     request = add(engine, 1, asked)
     assert asked == params(**ASKED[name])  # what the caller holds stays
     assert request.sampling_params == params()
+    assert (request.structured_output_request, request.status) == (None, Status.WAITING)
     assert [one["record"] for one in engine.log] == ["installed", "planted"]
 
 
