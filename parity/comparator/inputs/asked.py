@@ -54,17 +54,30 @@ class Asked(Struct, frozen=True):
         return last if last in self.enders else None
 
 
+_MOST_KNOWN = 4_096
+"""Ways to ask that are remembered."""
+
+
 class Requests(Struct, frozen=True):
     """`Asked` of each request of an arm."""
 
     arm: Capture
     eos: frozenset[int]
     of_all: Asked = field(default_factory=Asked)
+    known: dict[str, Asked] = field(default_factory=dict)
+    """By what requests asked of their own: many ask the same, and each is looked at more than once."""
 
     def of(self, completion: Completion) -> Asked:
-        if not completion.sampling.keys() & OF_RULES:
+        own = completion.sampling.keys() & OF_RULES
+        if not own:
             return self.of_all
-        return _asked({**self.arm.header.sampling, **completion.sampling}, self.eos)
+        name = repr([(one, completion.sampling[one]) for one in sorted(own)])
+        found = self.known.get(name)
+        if found is None:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            found = self.known[name] = _asked({**self.arm.header.sampling, **completion.sampling}, self.eos)
+        return found
 
 
 def requests_of(arm: Capture, other: Header) -> Requests:
