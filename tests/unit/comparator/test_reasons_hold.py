@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from captures import TEXT, capture, completion
+from captures import TEXT, capture, completion, header
 from worlds import BASE, FLAT, World, speculating
 
 from parity.comparator import Comparison, compare
@@ -74,3 +74,24 @@ def test_where_all_rows_are_wrong_from_the_start_no_logprob_is_called_missing() 
     said = [str(one) for one in (*result.reasons, *result.notes)]
     assert any("a fault comes before the first token that could be tested" in one for one in said)
     assert not any("no token has a logprob of its own" in one for one in said)
+
+
+def test_an_end_that_nothing_shows_is_said_to_be_unjudged() -> None:
+    """A server that leaves the EOS out: where its text is another one, nothing says whether it should end there."""
+    rng = np.random.default_rng(0)
+    streams = [rng.choice(TEXT, 60) for _ in range(8)]
+    base = capture("cpu/base", *(completion(tokens, f"p{n}") for n, tokens in enumerate(streams)), max_tokens=60)
+    ended, known = [], {}
+    for n in range(2):
+        tokens = [*streams[n][:10], *rng.choice(TEXT, 6 + n)]
+        lists = [[[int(token), -0.5], [900, -0.6]] for token in tokens]
+        lists[10].append([int(streams[n][10]), -0.55])
+        ended.append(completion(tokens, f"p{n}", finish="stop"))
+        known[ScoreKey("server", f"p{n}", 0, 0)] = TopLogprobs.from_json(lists)
+    served = {"served": {"server": {"dialect": "openai"}, "token_source": "server"}}
+    rest = [completion(tokens, f"p{n}") for n, tokens in enumerate(streams)]
+    result = compare(base, capture(header("server", extra=served, max_tokens=60), *ended, *rest[2:]), known)
+    assert result.stats.near_tie == 2
+    assert "conclude.ends_unseen" in ids_of(result)
+    whole = compare(base, capture(header("server", extra=served, max_tokens=60), *rest), known)
+    assert "conclude.ends_unseen" not in ids_of(whole)

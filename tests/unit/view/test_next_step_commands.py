@@ -460,3 +460,16 @@ def test_samples_that_nobody_returned_are_asked_for_one_at_a_time(tmp_path: Path
     one = next(one for one in offered if one.step.settles == "missing.by_none")
     options = parsed(one.text)
     assert (options["n"], options["rounds"], options["temperature"]) == (1, 3, 0.7)
+
+
+def test_of_captures_alone_another_engine_is_asked_for_donors(tmp_path: Path) -> None:
+    sides = [
+        capture(name, completion(tokens), model=MODEL, temperature=0.8)
+        for name, tokens in (("cpu/base", TEXT), ("cpu/mtp", OTHER))
+    ]
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate(sides)]
+    result = replace(compare(sides[0], sides[1]), next_steps=(NextStep(Step.DONORS, ""),))
+    (offered,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    assert offered.what.id == "next.donors_reference"
+    assert offered.what.parameters["backend"] in offered.words
+    assert parsed(offered.text)
