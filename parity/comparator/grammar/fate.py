@@ -91,7 +91,7 @@ def _is_usual(spec: Spec, before: str, added: str) -> bool:
         return False
     if spec.form != "json":
         return True
-    inside, last = json_text.scan(before).is_in_string, before[-1:]
+    inside, last = json_text.scan(before, takes_controls=True).is_in_string, before[-1:]
     for char in added:
         if not inside and (char in " eE+" or last + char == "-0"):
             return False

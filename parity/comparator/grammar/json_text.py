@@ -37,6 +37,8 @@ class Scan(Struct, frozen=True):
     """Two objects have the same members in another order."""
     has_exponent: bool = False
     """A number is written with one, which some engines allow and others do not."""
+    has_escaped_key: bool = False
+    """A name is written with an escape: llguidance takes it for another one than its schema describes."""
 
     def place(self, at: int, end: int) -> int:
         """Where in the text the character `at` of `plain` stands; `end` past the last one."""
@@ -44,9 +46,9 @@ class Scan(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def scan(text: str) -> Scan:
-    """Read as far as it is JSON."""
-    reader = _Reader(text)
+def scan(text: str, *, takes_controls: bool = False) -> Scan:
+    """Read as far as it is JSON. `takes_controls`: strings may hold control characters but for ends of lines."""
+    reader = _Reader(text, takes_controls)
     at = reader.run()
     whole = at is None and reader.expects == _DONE and not reader.open
     keys, places = tuple(dict.fromkeys(reader.keys)), tuple(reader.places)
@@ -61,6 +63,7 @@ def scan(text: str) -> Scan:
         tuple(tuple(one) for one in reader.open_keys),
         reader.has_disorder,
         reader.has_exponent,
+        reader.has_escaped_key,
     )
 
 
@@ -71,14 +74,16 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
 _WORDS: Final = ("true", "false", "null")
 _SPACE: Final = " \t\n\r"
+_CONTROLS: Final = "".join(map(chr, range(32)))
 _DELETE: Final = "\\u007f"
 """As llguidance wants it, which takes no other form; JSON lets the character stand as it is."""
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, takes_controls: bool) -> None:
         self.text, self.at = text, 0
+        self.refused = "\r\n" if takes_controls else _CONTROLS
         self.expects = _VALUE
         self.open: list[str] = []
         """Brackets that will close what is open."""
@@ -89,6 +94,7 @@ class _Reader:
         self.is_in_string = False
         self.has_disorder = False
         self.has_exponent = False
+        self.has_escaped_key = False
         self.open_keys: list[list[str]] = []
         """Of each object and list that is open; a list has none."""
 
@@ -179,9 +185,10 @@ class _Reader:
                 else:
                     self._value_ended()
                 return True
-            if char in "\r\n":  # other control characters xgrammar takes, where a length is asked for
+            if char in self.refused:
                 return False
             if char == "\\":
+                self.has_escaped_key |= is_key
                 found = self._escape()
                 if found is None:
                     return False

@@ -79,11 +79,14 @@ def goes_on(spec: Spec, text: str) -> bool | None:
         return None if choices is None else any(one.startswith(text) and one != text for one in choices)
     walked: automaton.Walk | ebnf.Walk | None
     if spec.form == "json":
-        scan = json_text.scan(text)
+        wanted = _schema(spec.given)
+        scan = _scan(wanted, text)
         if scan.is_whole and not scan.plain[-1:].isdigit():
             return False  # but for whitespace, which no engine allows there
-        wanted = _schema(spec.given)
         walked = None if wanted is None else automaton.walk("json", _ordered(wanted, scan.keys), scan.plain)
+        strict = automaton.walk("json", spec.given, scan.plain)
+        if strict is not None and strict.is_over:
+            return False  # to an engine that enforces more
     elif spec.form == "regex":
         walked = _along(spec.given, text)
     elif spec.form == "grammar":
@@ -96,7 +99,7 @@ def goes_on(spec: Spec, text: str) -> bool | None:
 def may_be_ascii_alone(spec: Spec, text: str) -> bool:
     """Is it known that no character but those of ASCII can follow on a text that follows so far?"""
     if spec.form == "json":
-        said = json_text.scan(text)
+        said = json_text.scan(text, takes_controls=True)
         return said.at is None and not said.is_in_string
     if spec.form == "regex":
         walked = _along(spec.given, text)
@@ -163,18 +166,20 @@ def _grammar(given: str, text: str, whole: bool) -> Answer:
 
 
 def _json(given: str, text: str, whole: bool) -> Answer:
-    scan = json_text.scan(text)
+    wanted = _schema(given)
+    scan = _scan(wanted, text)
     if scan.at is not None:
         return Answer(scan.at)
     if whole and not scan.is_whole:
         return Answer(len(text))
-    wanted = _schema(given)
     if wanted is None:
         return OPEN
     if scan.is_whole and schema.allows(wanted, scan.plain):
         return FOLLOWS
     if _may_be_meant(wanted, scan):
         return FOLLOWS
+    if scan.has_escaped_key:
+        return OPEN
     ordered = _ordered(wanted, scan.keys)
     walked = automaton.walk("json", ordered, scan.plain)
     if scan.is_whole and whole:
@@ -185,8 +190,12 @@ def _json(given: str, text: str, whole: bool) -> Answer:
         return FOLLOWS
     # Members in an order that the schema has not: which of them may still come is not computed.
     is_free = ordered != json.dumps(wanted) or scan.has_disorder or _begins_again(scan) or _extra(wanted, scan)
-    is_free = is_free or _in_parts(wanted) or any(_waits(wanted, keys) for keys in scan.open_keys)
+    is_free = is_free or any(_waits(wanted, keys) for keys in scan.open_keys)
     return OPEN if is_free or scan.has_exponent else Answer(scan.place(walked.at, len(text)))
+
+
+def _scan(wanted: Json, text: str) -> json_text.Scan:
+    return json_text.scan(text, takes_controls=schema.names_lengths(wanted))
 
 
 def _may_be_meant(wanted: Json, scan: json_text.Scan) -> bool:
@@ -232,14 +241,6 @@ def _waits(wanted: Json, keys: Sequence[str]) -> bool:
         is_needed = isinstance(needed, list) and any(one in before for one in needed)
         return is_needed or any(_waits(one, keys) for one in wanted.values())
     return any(_waits(one, keys) for one in wanted) if isinstance(wanted, list) else False
-
-
-def _in_parts(wanted: Json) -> bool:
-    """Are members of one object named in several places, whose order says nothing?"""
-    if isinstance(wanted, Mapping):
-        is_joined = "allOf" in wanted or ("anyOf" in wanted and "properties" in wanted)
-        return is_joined or any(map(_in_parts, wanted.values()))
-    return any(map(_in_parts, wanted)) if isinstance(wanted, list) else False
 
 
 def _closed(wanted: Json) -> bool:
