@@ -40,13 +40,13 @@ def triangulate(
     such, the verdicts of the others are against a faulty baseline and say nothing. numerics: those of the run as a
     whole, by candidate.
 
-    With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
-    numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
-    speculation; speculation that diverges wherever it was tried is an upstream bug. Where one arm with speculation
-    passes and another of the same backend diverges, its settings are suspected. Where a variant without speculation
-    diverges beside one with it, no part is named. Where nothing diverges, or that does not tell, the same is asked of
-    the residuals: numerics that rounding may explain are no fault, and still those of one backend, or of its
-    speculation. None when too little was run to tell.
+    An arm that is INCONCLUSIVE neither agrees nor diverges. With `base` and speculating arms on several backends:
+    a backend whose `base` already diverges has a numerics problem of its own; a backend whose `base` passes while
+    its speculation diverges has it in its speculation; speculation that diverges wherever it was tried is an
+    upstream bug. Where one arm with speculation passes and another of the same backend diverges, its settings are
+    suspected. Where a variant without speculation diverges beside one with it, no part is named. Where nothing
+    diverges, or that does not tell, the same is asked of the residuals: numerics that rounding may explain are no
+    fault, and still those of one backend, or of its speculation. None when too little was run to tell.
     """
     if against_baseline:
         return Suspect(
@@ -62,6 +62,9 @@ def triangulate(
 
 
 def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics]) -> Suspect | None:
+    """None where a verdict accuses an arm whose numerics differ: they may be what its fault does."""
+    if any(one.failed and verdicts.get(arm) is Verdict.DIVERGED for arm, one in numerics.items()):
+        return None
     plain = {arm.partition("/")[0]: arm for arm in verdicts if arm.partition("/")[2] == "base"}
     speculating = {arm: arm.partition("/")[0] for arm in verdicts if _speculates(arm.partition("/")[2])}
     found = sizes.noisy({arm: one for arm, one in numerics.items() if arm in verdicts}, plain, speculating)
@@ -124,15 +127,16 @@ def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | No
                 baseline=baseline,
             ),
         )
-    speculating: dict[str, bool] = {}
-    for arm in verdicts:
+    agreeing = {backend for backend, arm in plain.items() if verdicts[arm] is Verdict.PASS}
+    speculating: dict[str, set[Verdict]] = {}
+    for arm, verdict in verdicts.items():
         backend, _, variant = arm.partition("/")
-        if _speculates(variant) and backend in plain:
-            speculating[backend] = speculating.get(backend, False) or arm in diverged
-    bad = sorted(backend for backend, faulty in speculating.items() if faulty)
-    good = sorted(backend for backend, faulty in speculating.items() if not faulty)
+        if _speculates(variant) and backend in agreeing:
+            speculating.setdefault(backend, set()).add(verdict)
+    bad = sorted(backend for backend, found in speculating.items() if Verdict.DIVERGED in found)
+    good = sorted(backend for backend, found in speculating.items() if found == {Verdict.PASS})
     if not bad:
-        return _setting(diverged, plain)
+        return _setting(diverged, agreeing)
     if any(arm.partition("/")[0] in bad and not _speculates(arm.partition("/")[2]) for arm in diverged):
         return None  # it is not speculation alone that parts them from the baseline
     if good:
@@ -190,10 +194,13 @@ def _speculates(variant: str) -> bool:
     return variant.lower().startswith(_SPECULATING)
 
 
-def _setting(diverged: set[str], plain: Mapping[str, str]) -> Suspect | None:
-    """Variants without speculation that diverge where `base` does not: their own settings."""
-    bad = sorted(arm for arm in diverged if arm.partition("/")[0] in plain and not _speculates(arm.partition("/")[2]))
-    if not bad:
+def _setting(diverged: set[str], agreeing: Collection[str]) -> Suspect | None:
+    """Variants without speculation that diverge where `base` does not: their own settings. None where others diverge
+    besides."""
+    bad = sorted(
+        arm for arm in diverged if arm.partition("/")[0] in agreeing and not _speculates(arm.partition("/")[2])
+    )
+    if diverged - set(bad):
         return None
     why = message("suspect.base_agrees", "base agrees on the same backend; only {arms} diverged", arms=bad)
     return Suspect(_settings_of(bad), why)

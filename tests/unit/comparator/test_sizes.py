@@ -80,6 +80,12 @@ def test_verdicts_come_first() -> None:
     assert "logit noise" not in str(told.why)
 
 
+def test_sizes_of_an_arm_that_a_verdict_accuses_name_nobody() -> None:
+    found = {name: numerics(replace(arm, name=name, broken=NOISY))[1] for name, arm in CLEAN.items()}
+    verdicts = {"cuda/mtp": Verdict.PASS, "npu/base": Verdict.INCONCLUSIVE, "npu/mtp": Verdict.DIVERGED}
+    assert triangulate(verdicts, "cuda/base", numerics=found) is None
+
+
 COMPILED = ("compilation_mode",)
 
 

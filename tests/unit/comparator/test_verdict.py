@@ -89,6 +89,30 @@ def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
     assert (str(found.name) if found else None) == suspect
 
 
+OPEN = Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "suspect"),
+    [
+        ({"cuda/mtp": DIVERGED, "cuda/base": OPEN, "cpu/mtp": PASS}, None),
+        ({"cuda/mtp": DIVERGED, "cuda/base": OPEN}, None),
+        ({"cuda/eager": DIVERGED, "cuda/base": OPEN}, None),
+        ({"cuda/mtp": DIVERGED, "cuda/base": PASS, "cpu/mtp": OPEN}, "speculation on cuda"),
+        ({"cuda/mtp": DIVERGED, "cuda/base": OPEN, "cpu/mtp": DIVERGED}, "speculation on cpu"),
+        ({"cuda/mtp": DIVERGED, "cpu/eager": DIVERGED}, None),
+    ],
+)
+def test_an_arm_that_is_inconclusive_neither_agrees_nor_diverges(
+    verdicts: dict[str, Verdict], suspect: str | None
+) -> None:
+    found = triangulate(verdicts, "cpu/base")
+    assert (str(found.name) if found else None) == suspect
+    said = "" if found is None else str(found.why)
+    assert "is clean" not in said
+    assert "cuda agree" not in said or verdicts["cuda/base"] is PASS
+
+
 def test_the_same_model_under_another_path_is_the_same_model() -> None:
     other = replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), model="/models/m/"))
     assert compare(capture("cpu/base", completion(TEXT)), other).verdict is Verdict.PASS
