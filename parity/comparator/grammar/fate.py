@@ -87,17 +87,31 @@ def _leaves_a_choice(spec: Spec, text: str) -> bool:
 
 def _is_usual(spec: Spec, before: str, added: str) -> bool:
     """Are these characters read alike by all engines, where a grammar has them?"""
-    if not added.isascii() or not added.isprintable() or (spec.form == "json" and "\\" in before[-1:] + added):
-        return False
     if spec.form != "json":
-        return True
+        return added.isascii() and added.isprintable()
+    if not added.isascii() or "\\" in before[-1:] + added:
+        return False
     inside, last = json_text.scan(before, takes_controls=True).is_in_string, before[-1:]
     for char in added:
-        if not inside and (char in " eE+" or last + char == "-0"):
+        if char in json_text.SPACE and not inside:
+            is_usual = _has_free_space(before)
+        else:
+            is_usual = char.isprintable() and (inside or (char not in "eE+" and last + char != "-0"))
+        if not is_usual:
             return False
         inside, last = inside ^ (char == '"'), char
     return True
 
+
+@lru_cache(maxsize=64)
+def _has_free_space(text: str) -> bool:
+    """Has an engine taken whitespace between the words of this JSON that is not the blank after a comma or a colon?
+    Then it takes all (`any_whitespace`, `whitespace_flexible`)."""
+    return bool(_FREE_SPACE.search(_STRINGS.sub('""', text)))
+
+
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)', re.DOTALL)
+_FREE_SPACE: Final = re.compile(r"[\t\r\n]|[^,:] |  ")
 
 _HALF: Final = "\ufffd"
 """What stands for bytes that make no character yet."""

@@ -73,7 +73,7 @@ _VALUE, _ITEM, _MEMBER, _KEY, _COLON, _NEXT, _DONE = range(7)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
 _WORDS: Final = ("true", "false", "null")
-_SPACE: Final = " \t\n\r"
+SPACE: Final = " \t\n\r"
 _CONTROLS: Final = "".join(map(chr, range(32)))
 _DELETE: Final = "\\u007f"
 """As llguidance wants it, which takes no other form; JSON lets the character stand as it is."""
@@ -101,7 +101,7 @@ class _Reader:
     def run(self) -> int | None:
         """The first character that cannot be; None where all can."""
         while True:
-            while self.at < len(self.text) and self.text[self.at] in _SPACE:
+            while self.at < len(self.text) and self.text[self.at] in SPACE:
                 self.at += 1
             if self.at >= len(self.text):
                 return None

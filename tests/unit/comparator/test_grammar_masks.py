@@ -139,6 +139,9 @@ OBJECT = (
         ("json", OBJECT, '{"name": "a"', '{"name": "a"\ufffd', Fate.REFUSED),
         ("json", OBJECT, '{"name": "a"', '{"name": "a",', Fate.TAKEN),
         ("json", OBJECT, '{"name": "a"', '{"name": "a" ', Fate.OPEN),  # with disable_any_whitespace there is none
+        ("json", OBJECT, '{"name":\n"a"', '{"name":\n"a" ', Fate.TAKEN),  # once it takes some it takes all
+        ("json", OBJECT, '{"name":\n"a', '{"name":\n"a\t', Fate.OPEN),
+        ("json", OBJECT, '{"name": "a  b"', '{"name": "a  b" ', Fate.OPEN),
         ("json", OBJECT, '{"na', '{"nam', Fate.OPEN),  # what must come llguidance cuts into tokens in its own way
         ("json", OBJECT, '{"name": "a"', '{"name": "a"]', Fate.REFUSED),
         ("json", '{"type": "integer"}', "-", "-0", Fate.OPEN),  # which xgrammar refuses
