@@ -132,6 +132,10 @@ _OWN = frozenset({"ignore_eos", "stop_token_ids", "stop", "min_tokens"})
 """Parameters of a request that change its rules; `max_tokens` is in `StopRules.limit`."""
 
 
+_CHANGES = _OWN | {"max_tokens"}
+"""Parameters of a request by which it may be too long where the run's rules say that it is not."""
+
+
 def _terminator_of(baseline: Capture) -> frozenset[int]:
     """The EOS of a capture that does not name it: the token that several completions stopped at and that stands
     nowhere else."""
@@ -166,7 +170,7 @@ def may_overrun(
     column = RaggedTokens.of([one.token_ids for one in completions]) if column is None else column
     own = () if asked_alike else completions
     result = np.zeros(len(completions), dtype=np.bool_)
-    result[[row for row, one in enumerate(own) if one.sampling]] = True
+    result[[row for row, one in enumerate(own) if not _CHANGES.isdisjoint(one.sampling)]] = True
     if any(one.max_tokens is not None for one in own):
         limits = [rules.limit(one) for one in completions]
         result |= column.sizes > np.array([_NO_LIMIT if limit is None else limit for limit in limits], dtype=np.int64)

@@ -17,6 +17,10 @@ APPLIED = frozenset({"allowed_token_ids"})
 """Sampling parameters that move logits and need no more attention once the lists are without what they forbid."""
 
 
+_READ = frozenset({"min_tokens", "stop_token_ids", "ignore_eos", "allowed_token_ids"})
+"""Sampling parameters that `Bans` are made of."""
+
+
 class Bans(Struct, frozen=True):
     """What one request forbade."""
 
@@ -35,7 +39,7 @@ def without_banned(baseline: Capture, candidate: Capture, scores: Scores) -> tup
     """Captures and scores without what the requests forbade."""
     arms = (baseline, candidate)
     of_run = _bans(arms, [arm.header.sampling for arm in arms])
-    own = {key for arm in arms for key in arm.own_sampling if arm.completions[key].sampling}
+    own = {key for arm in arms for key in arm.own_sampling if not _READ.isdisjoint(arm.completions[key].sampling)}
     bans = {key: _bans_of(arms, key) for key in own}
     if not of_run and not any(bans.values()):
         return baseline, candidate, scores

@@ -83,8 +83,8 @@ class Reference:
         knows_prompts = bool(baseline.prompts.total or candidate.prompts.total)
         shaping = partial(shaping_of, masked=masked, knows_prompts=knows_prompts)
         self._shaping = shaping(self._sampling)
-        each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
-        own = {repr(one): one for one in each}
+        each = (arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling)
+        own = {_name_of(one): one for one in each}
         self._own_shaping = {name: shaping({**self._sampling, **sampling}) for name, sampling in own.items()}
         self._by_arm: Mapping[str, Mapping[Key, TopLogprobs]] = _by_arm(scores)
         self._shelves: dict[str, _Shelved] = {}
@@ -138,7 +138,7 @@ class Reference:
 
     def shaping(self, completion: Completion) -> Shaping:
         """What the request's parameters did to the logits that this completion was chosen from."""
-        return self._own_shaping[repr(completion.sampling)] if completion.sampling else self._shaping
+        return self._own_shaping[_name_of(completion.sampling)] if completion.sampling else self._shaping
 
     @property
     def penalises(self) -> bool:
@@ -356,6 +356,11 @@ class _New(NamedTuple):
 
 _AT_ONCE = 256
 """Completions whose scores are looked at together."""
+
+
+def _name_of(sampling: Mapping[str, Json]) -> str:
+    """The same for requests of which the same tokens were likely."""
+    return repr([(name, value) for name, value in sampling.items() if name not in ("seed", "max_tokens")])
 
 
 def _digest(one: Completion) -> int:
