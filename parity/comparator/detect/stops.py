@@ -65,13 +65,15 @@ class StopRules(Struct, frozen=True):
     def leaves_open(self, completion: Completion) -> bool:
         """Might this completion have gone on after its last token?
 
-        It was aborted, or it stopped at a token that is not in the stream: only who knows how likely that token was
-        can say whether going on is wrong.
+        It was aborted, or it stopped at a token that is not in the stream, or at a stop string that is not in the text
+        of which the stream was made: only who knows how likely that was can say whether going on is wrong.
         """
         if completion.aborted:
             return True
-        if completion.finish_reason not in ("stop", None) or isinstance(completion.stop_reason, str):
+        if completion.finish_reason not in ("stop", None):
             return False
+        if isinstance(completion.stop_reason, str):
+            return not self.counts and not (completion.text or "").endswith(completion.stop_reason)
         return not (len(completion.token_ids) and int(completion.token_ids[-1]) in self.of(completion).terminators)
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.counts import said_tokens
 from parity.comparator.inputs.finish_reasons import FEW
+from parity.comparator.inputs.pieces import UNREADABLE
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
 from parity.comparator.inputs.text_habits import LIKE_IT
@@ -97,6 +98,10 @@ def on_the_same_tokens(
             unread.add(key)
             made.pop(score_key, None)
         else:
+            if UNREADABLE in text.rstrip(UNREADABLE):
+                made.pop(score_key, None)  # what follows was scored after other bytes than the engine's
+            if _parts_unread(other.text, text):
+                unread.add(key)
             shift = _before(one, text, detokenize)
             begun = replace(other, token_ids=_without_end(other.token_ids, ends))
             changed[key], score = _one(one, begun, text, shift, made.get(score_key), detokenize)
@@ -124,6 +129,12 @@ def on_the_same_tokens(
         )
     pair = (source, target) if sides[1] else (target, source)
     return Aligned(*pair, made, remarks)
+
+
+def _parts_unread(theirs: str, mine: str) -> bool:
+    """Do the texts part at bytes that make no character? Nobody knows which tokens those were."""
+    at = first_difference(theirs, mine)
+    return UNREADABLE in mine[max(0, at - 1) : at + 1]
 
 
 def _is_silent(arm: Capture) -> bool:

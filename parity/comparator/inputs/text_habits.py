@@ -8,7 +8,7 @@ before.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -17,11 +17,12 @@ import numpy as np
 from msgspec import Struct, structs
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.said import first_match
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.inputs.text import INT32_MAX, same_text
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, TokenIds
+from parity.records import Capture, Completion, Json, TokenIds
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
@@ -283,11 +284,40 @@ def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detoken
         return arm, Remarks()
     ends = terminators(arm.header) | terminators(other.header)
     plain = {
-        one.key: replace(one, text=sample.expected)
+        one.key: replace(one, text=found)
         for one in arm
-        if (sample := _sample(one, other, detokenize, ends)) is not None and habit.same(sample)
+        if (sample := _sample(one, other, detokenize, ends)) is not None
+        and (found := _without_habit(habit, arm, one, sample)) is not None
     }
     return arm.but(plain), _note(arm, habit.what)
+
+
+def _without_habit(habit: TextHabit, arm: Capture, one: Completion, sample: Sample) -> str | None:
+    """The text as it would be; None where the habit does not explain it. A stop string may have cut it off, and may not
+    be among the tokens."""
+    if habit.same(sample):
+        return sample.expected
+    if sample.prompt is None or not _may_be_cut(arm, one):
+        return None
+    cuts = (_cut(sample, arm.sampling_of(one)), *_beginnings(sample))
+    return next((cut for cut in cuts if habit.same(structs.replace(sample, expected=cut))), None)
+
+
+def _cut(sample: Sample, sampling: Mapping[str, Json]) -> str:
+    """What the tokens say, up to the stop string that is complete first."""
+    asked = sampling.get("stop")
+    stops = [asked] if isinstance(asked, str) else asked if isinstance(asked, list | tuple) else ()
+    match = first_match(sample.expected, [one for one in stops if isinstance(one, str) and one])
+    if match is None:
+        return sample.expected
+    return sample.expected[: match.end if sampling.get("include_stop_str_in_output") is True else match.start]
+
+
+def _beginnings(sample: Sample) -> Iterator[str]:
+    """The beginning of what the tokens say that ends as the text does."""
+    blanks = len(sample.expected) - len(sample.expected.lstrip())
+    if sample.text and sample.expected.startswith(sample.text, blanks):
+        yield sample.expected[: blanks + len(sample.text)]
 
 
 def _note(arm: Capture, what: Message) -> Remarks:
