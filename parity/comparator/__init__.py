@@ -10,7 +10,7 @@ docs/kinds.md defines every kind.
 from __future__ import annotations
 
 from parity.comparator.comparing import compare
-from parity.comparator.conclude.triangulate import Suspect, triangulate
+from parity.comparator.conclude.triangulate import Suspect, suspect_of_run, triangulate
 from parity.comparator.types import DEFAULT_ALPHA, PINNED, CompareOptions, Comparison, CompletionClass
 from parity.records import DEFAULT_TOLERANCE
 
@@ -23,5 +23,6 @@ __all__ = [
     "CompletionClass",
     "Suspect",
     "compare",
+    "suspect_of_run",
     "triangulate",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from parity.comparator import PINNED, Comparison, Suspect, triangulate
+from parity.comparator import PINNED, Comparison, Suspect, suspect_of_run
 from parity.messages import Message, message
 from parity.pipeline.compared import Compared, dumped
 from parity.pipeline.controls import Control
@@ -82,7 +82,7 @@ def conclude(
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
     against = comparisons.against_baseline()
-    suspect = triangulate(verdicts, baseline, against, comparisons.numerics()) if len(verdicts) > 1 or against else None
+    suspect = suspect_of_run(verdicts, baseline, against, comparisons.numerics())
     worst = {name: comparisons.reasons(name) for name, one in verdicts.items() if one is verdict}
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from parity.comparator import Suspect, triangulate
+from parity.comparator import Suspect, suspect_of_run
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Kind, Verdict
@@ -209,7 +209,7 @@ class RunView:
         against = [arm.name for arm in self.against_baseline]
         stats = {arm.name: Stats.from_json(arm.stats) for arm in self.candidates if arm.verdict is not None}
         numerics = {arm: one.numerics for arm, one in stats.items() if one.numerics}
-        return triangulate(verdicts, self.run.baseline, against, numerics)
+        return suspect_of_run(verdicts, self.run.baseline, against, numerics)
 
     @property
     def against_baseline(self) -> list[ArmView]:

@@ -28,6 +28,17 @@ class Suspect(Struct, frozen=True):
     why: Message
 
 
+def suspect_of_run(
+    verdicts: Mapping[str, Verdict],
+    baseline: str,
+    against_baseline: Collection[str] = (),
+    numerics: Mapping[str, Numerics] = _NO_NUMBERS,
+) -> Suspect | None:
+    """The same of all arms of a run. One verdict alone is no pattern, unless an arbiter accuses the baseline."""
+    is_pattern = len(verdicts) > 1 or bool(against_baseline)
+    return triangulate(verdicts, baseline, against_baseline, numerics) if is_pattern else None
+
+
 def triangulate(
     verdicts: Mapping[str, Verdict],
     baseline: str,

@@ -152,3 +152,10 @@ def test_tokens_here_and_there_are_no_row_of_them() -> None:
     said = " ".join(" ".join(finding_lines(1, finding, "cpu/base", make_case().text, 200)).split())
     assert "between tokens 4 and 41" in said
     assert "37 more" not in said
+
+
+def test_one_verdict_is_no_pattern_that_points_at_anybody() -> None:
+    """The run itself, and its terminal, name nobody then."""
+    assert "pattern of verdicts" not in reported(make_case())
+    arms = [arm_case("cpu/base"), arm_case(MTP), arm_case("cpu/eager", corrupt=False)]
+    assert "pattern of verdicts points at speculation on cpu" in reported(make_case(arms=arms))
