@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY, FloatArray
 from parity.comparator.inputs.questions import temperature_in
-from parity.comparator.inputs.servers import by_others
+from parity.comparator.inputs.servers import address, by_others
 from parity.records import Capture, Completion, Json, Key, TopLogprobs
 from parity.records.sampling import forbids, penalises
 
@@ -48,6 +48,11 @@ class _Lacks(Struct, frozen=True):
     """How many those are expected to be where the lists are of the best tokens alone."""
 
     @property
+    def may_be_chance(self) -> bool:
+        """May lists of the best tokens alone leave out as many of those that were drawn?"""
+        return _tail(self.drawn, self.most) >= CHANCE
+
+    @property
     def is_how_they_write(self) -> bool:
         return self.lacking >= max(SOME_LACK * self.asked, min(FEW_LACK, self.asked), 1)
 
@@ -59,22 +64,30 @@ class _Lacks(Struct, frozen=True):
         return bool(np.exp(-self.least) >= CHANCE and (1.0 - fair) ** other.lacking >= CHANCE)
 
 
-def of_the_best_alone(baseline: Capture, candidate: Capture) -> tuple[frozenset[Key], frozenset[Key]] | None:
-    """None unless both arms list the best tokens alone, whether or not those that were chosen are among them. Else
-    each arm's completions of which that cannot be: their lists leave out tokens too likely to be missing.
+def of_the_best_alone(baseline: Capture, candidate: Capture) -> tuple[frozenset[Key] | None, frozenset[Key] | None]:
+    """Of each arm None, unless it lists the best tokens alone, whether or not those that were chosen are among them.
+    Else its completions of which that cannot be: their lists leave out tokens too likely to be missing.
 
     It is so where some are not listed, no list is longer than others, and chance explains how many of the tokens that
     were drawn are missing: no more than the lists leave to the other tokens, and in an arm where none is missing not
-    surely some.
+    surely some. Arms of one engine write in one way; of two, either may have its own.
     """
     first, second = _lacks(baseline), _lacks(candidate)
-    if first is None or second is None or not (first.lacking or second.lacking):
-        return None
-    sound = all(_tail(one.drawn, one.most) >= CHANCE for one in (first, second))
-    alike = sound and first.may_be_as(second) and second.may_be_as(first)
-    if not alike and not (first.is_how_they_write and second.is_how_they_write):
-        return None
-    return _odd(baseline), _odd(candidate)
+    if first is not None and second is not None and (first.lacking or second.lacking):
+        sound = first.may_be_chance and second.may_be_chance
+        alike = sound and first.may_be_as(second) and second.may_be_as(first)
+        if alike or (first.is_how_they_write and second.is_how_they_write):
+            return _odd(baseline), _odd(candidate)
+    if not _may_differ(baseline, candidate):
+        return None, None
+    own = [one is not None and one.is_how_they_write and one.may_be_chance for one in (first, second)]
+    return _odd(baseline) if own[0] else None, _odd(candidate) if own[1] else None
+
+
+def _may_differ(baseline: Capture, candidate: Capture) -> bool:
+    """Are the arms of two engines, or of two servers?"""
+    one, other = baseline.header, candidate.header
+    return (one.backend, address(one)) != (other.backend, address(other))
 
 
 def _lacks(arm: Capture) -> _Lacks | None:

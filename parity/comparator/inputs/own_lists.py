@@ -51,9 +51,11 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
-    if (odd := of_the_best_alone(baseline, candidate)) is not None:
-        baseline, candidate = _without_lists(baseline, odd[0]), _without_lists(candidate, odd[1])
-        remarks += Remarks(notes=(_BEST_ALONE,))
+    odd = of_the_best_alone(baseline, candidate)
+    baseline, candidate = (
+        arm if some is None else _without_lists(arm, some) for arm, some in zip((baseline, candidate), odd, strict=True)
+    )
+    remarks += Remarks(notes=tuple(_best_alone(odd, baseline.header.arm, candidate.header.arm)))
     candidate, of_candidate = _by_ratio(baseline, candidate, scores)
     baseline, of_baseline = _by_ratio(candidate, baseline, scores)
     return baseline, candidate, remarks + of_candidate + of_baseline
@@ -451,6 +453,20 @@ _BEST_ALONE = message(
     "inputs.best_alone",
     "both arms list the best tokens alone, and some that were chosen are not among them: their logprobs are left out",
 )
+
+
+def _best_alone(odd: tuple[frozenset[Key] | None, frozenset[Key] | None], *arms: str) -> Iterator[Message]:
+    """`odd`: of each of the arms, as `of_the_best_alone` has it."""
+    named = [arm for arm, some in zip(arms, odd, strict=True) if some is not None]
+    if len(named) == 2:
+        yield _BEST_ALONE
+    elif named:
+        yield message(
+            "inputs.best_alone_in_one",
+            "{arm} lists the best tokens alone, and some that were chosen are not among them: its logprobs are left "
+            "out",
+            arm=named[0],
+        )
 
 
 def _without_lists(arm: Capture, but: frozenset[Key] = frozenset()) -> Capture:

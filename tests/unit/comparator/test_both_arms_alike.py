@@ -69,6 +69,18 @@ def test_lists_that_leave_out_what_they_call_likely_are_a_fault() -> None:
     assert [one.key[0] for one in of_another.corrupt] == ["p0"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_engines_one_may_list_the_best_alone(seed: int) -> None:
+    """A server beside an engine that puts the chosen token into each list, or beside another server."""
+    kept, alone = best_three("cpu/base", seed, kept=True), best_three("server", seed + 5)
+    result = compare(kept, alone)
+    assert not result.corrupt
+    assert "inputs.best_alone_in_one" in {one.id for one in result.notes}
+    assert not compare(alone, kept).corrupt
+    faulty = compare(kept, best_three("server", seed + 5, odd=1))
+    assert [one.key[0] for one in faulty.corrupt] == ["p0"]
+
+
 def test_stop_tokens_that_are_named_do_not_say_that_the_eos_is_kept() -> None:
     """Both arms leave the EOS out and keep the request's own stop tokens, of which the reason is told."""
     rng = np.random.default_rng(4)
