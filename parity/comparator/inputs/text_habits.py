@@ -62,17 +62,18 @@ class TextHabit(Struct, frozen=True):
 NONE = TextHabit()
 
 
-def habit_of(samples: Sequence[Sample]) -> TextHabit:
+def habit_of(samples: Sequence[Sample], *, of_server: bool = False) -> TextHabit:
     """The habit, or the two, that explain texts which are not what they should be; NONE where none does, or there is no
-    need of one."""
+    need of one. Many servers strip their texts: of one a single text is enough to show that."""
     odd = [one for one in samples if not same_text(one.text, one.expected)]
     if len(odd) < FEW:
-        return next((one for one in _shown_by_one(odd) if _explained(one, samples) == len(samples)), NONE)
+        return next((one for one in _shown_by_one(odd, of_server) if _explained(one, samples) == len(samples)), NONE)
     known = _habits(odd)
     one = _best(known, samples)
     if _explained(one, samples) == len(samples):
         return one
-    for rest in _shown_by_one([_changed(sample, *one.plain(sample)) for sample in samples if not one.same(sample)]):
+    left = [_changed(sample, *one.plain(sample)) for sample in samples if not one.same(sample)]
+    for rest in _shown_by_one(left, of_server):
         if _explained(both := _then(one, rest), samples) == len(samples):
             return both
     two = _best([_then(first, second) for first in known for second in known if first is not second], samples)
@@ -80,11 +81,11 @@ def habit_of(samples: Sequence[Sample]) -> TextHabit:
     return habit if all(_explained(habit, of) >= LIKE_IT * len(of) for of in (odd, samples)) else NONE
 
 
-def _shown_by_one(odd: Sequence[Sample]) -> list[TextHabit]:
+def _shown_by_one(odd: Sequence[Sample], of_server: bool) -> list[TextHabit]:
     """What a single text is enough for, where all others are as they would be: the name of the token it stopped at,
-    and, where no tokenizer says what it should be, blanks taken off its ends."""
+    and, of servers or where no tokenizer says what it should be, blanks taken off its ends."""
     ends = [match[0] for one in odd if one.at_end_token and (match := _IN_BRACKETS.search(one.text))]
-    blanks = _TAKES_OFF if odd and all(one.prompt is None for one in odd) else ()
+    blanks = _TAKES_OFF if odd and (of_server or all(one.prompt is None for one in odd)) else ()
     return [*blanks, *map(_ending, ends)]
 
 
@@ -276,7 +277,8 @@ def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextH
     ends = terminators(arm.header) | terminators(other.header)
     some = (one for one in arm if len(one.token_ids))
     pairs = ((one, sample) for one in some if (sample := _sample(one, other, detokenize, ends)) is not None)
-    return habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])
+    samples = [sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)]
+    return habit_of(samples, of_server=served(arm.header))
 
 
 def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:

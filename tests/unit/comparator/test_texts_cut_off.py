@@ -55,6 +55,16 @@ def test_a_text_that_lacks_more_than_blanks_is_a_fault_all_the_same(last: str) -
     assert [(one.kind, one.request) for one in ask(*stripped(last)).corrupt] == [(Kind.TEXT_MISMATCH, "r3")]
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_one_text_without_its_blanks_shows_that_a_server_strips_them(kept: bool) -> None:
+    """Unless another has kept its own."""
+    texts = [" of the", "ing the", "ed in the"] + ([" and the"] if kept else [])
+    base = [completion(ids_of(text), f"r{n}", text=text) for n, text in enumerate(texts)]
+    candidate = served(replace(base[0], text=texts[0].strip()), *base[1:])
+    found = [(one.kind, one.request) for one in ask(capture("cpu/base", *base, vocab_size=None), candidate).corrupt]
+    assert found == ([(Kind.TEXT_MISMATCH, "r0")] if kept else [])
+
+
 def text_alone(*completions: Completion) -> Capture:
     return served(*completions, token_source="retokenised")
 
