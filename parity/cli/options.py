@@ -104,7 +104,8 @@ _AFTER: list[Callable[[Any], Any]] = [
     click.option(
         "--score-top",
         type=click.IntRange(1, 1000),
-        help="Tokens that its list holds at each place. [default: 5, or 20 under penalties, cut-offs and bans]",
+        help="Tokens that its list holds at each place. "
+        "[default: 5, or 20 under penalties, cut-offs, bans and grammars]",
     ),
     tolerance_option(),
     click.option("--max-num-seqs", type=click.IntRange(min=1), help="Maximum number of requests in a batch."),

@@ -287,10 +287,15 @@ def wire() -> dict[str, dict[str, Json]]:
 
 
 def needs_long_lists(sampling: Mapping[str, Json]) -> bool:
-    """Is more than the very best tokens needed to judge by? Penalties push these down, what is forbidden stands among
-    them, and of what was drawn the ranks below them say at which temperature: of a flat model, five tokens a sixth of
-    what can be known, twenty four tenths."""
-    return penalises(sampling) or forbids(sampling) or bool(sampling.get("temperature"))
+    """Is more than the very best tokens needed to judge by? Penalties push these down, what is forbidden or refused by
+    a grammar stands among them, and of what was drawn the ranks below them say at which temperature: of a flat model,
+    five tokens a sixth of what can be known, twenty four tenths."""
+    asked = bool(sampling.get("temperature")) or any(sampling.get(name) for name in ASK_GRAMMARS)
+    return penalises(sampling) or forbids(sampling) or asked
+
+
+ASK_GRAMMARS: Final = frozenset({"structured_outputs", "guided_decoding", "response_format"})
+"""Sampling parameters that ask for a grammar, of vLLM's and OpenAI's names."""
 
 
 _FORBIDDING = ("allowed_token_ids", "bad_words")

@@ -21,9 +21,7 @@ from parity.comparator.inputs.said import Writer
 from parity.comparator.inputs.thinking import Grammatical, after_thinking
 from parity.comparator.types import Tokenizer
 from parity.records import DEFAULT_TOLERANCE, Completion, Key, Scores, TopLogprobs
-
-NAMES = frozenset({"structured_outputs", "guided_decoding", "response_format"})
-"""Sampling parameters that ask for a grammar."""
+from parity.records.sampling import ASK_GRAMMARS
 
 MOST_ASKED = 50_000
 """Tokens of a run that grammars are asked about; where more would have to be, what is left of them is not known."""
@@ -42,7 +40,7 @@ def without_refused(writers: tuple[Writer, Writer], scores: Scores) -> tuple[Sco
     for writer, arm, other in zip(writers[::-1], arms[::-1], arms, strict=True):  # the candidate's decide most
         pieces = _Pieces(writer)
         for key, one in _under_grammar(writer):
-            asked_names.update(NAMES & {*arm.header.sampling, *one.sampling})
+            asked_names.update(ASK_GRAMMARS & {*arm.header.sampling, *one.sampling})
             name = by_key.get((arm.header.arm, key))
             if name is None:
                 continue

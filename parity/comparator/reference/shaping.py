@@ -11,11 +11,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parity.comparator.inputs.bans import APPLIED
-from parity.comparator.inputs.grammar_masks import NAMES
 from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
 from parity.records import Completion, Json
-from parity.records.sampling import Effect, Parameter, forbids, parameters
+from parity.records.sampling import ASK_GRAMMARS, Effect, Parameter, forbids, parameters
 
 _COMPUTED = {
     "repetition_penalty": "repetition",
@@ -26,7 +25,7 @@ _COMPUTED = {
 """Sampling parameters that are recomputed, and their fields in Penalties."""
 
 
-_MASKS = NAMES | {"bad_words"}
+_MASKS = ASK_GRAMMARS | {"bad_words"}
 """Those that take tokens away and move no logit of those that are left."""
 
 
@@ -90,7 +89,7 @@ def shaping_of(
         if row.effect not in (Effect.PENALISES, Effect.SHAPES) or not _is_on(row, sampling.get(row.name)):
             continue
         if row.name in applied:
-            grammars += [row.name] if row.name in NAMES else []
+            grammars += [row.name] if row.name in ASK_GRAMMARS else []
             continue
         value = _computed(row, sampling[row.name])
         if value is None or (row.name == "repetition_penalty" and not knows_prompts):

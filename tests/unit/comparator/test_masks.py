@@ -72,6 +72,7 @@ def test_lists_without_any_token_that_is_allowed_are_to_be_longer() -> None:
         ({"allowed_token_ids": [1, 2]}, True),
         ({"presence_penalty": 0.5}, True),
         ({"temperature": 0.8}, True),
+        ({"structured_outputs": {"regex": "[a-z]+"}}, True),
         ({"stop": ["."]}, False),
         ({"bad_words": []}, False),
     ],
