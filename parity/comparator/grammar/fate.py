@@ -117,11 +117,10 @@ _HALF: Final = "\ufffd"
 """What stands for bytes that make no character yet."""
 
 _PLAIN_REGEX: Final = re.compile(
-    r"""(?: \[ \^? (?: \\[dws.\-\]\\/] | [^\[\]\\&~] )+ \]  # a class of characters
-        | \\[dws.\-\[\](){}*+?|/\\]  # an escape
-        | \( (?!\?) | \(\?:  # a group
-        | [^\[\\(^$] )*""",
-    re.VERBOSE,
+    r"(?:\[\^?(?:\\[dws.\-\]\\/]|[^\[\]\\&~])+\]"  # a class of characters
+    r"|\\[dws.\-\[\](){}*+?|/\\]"  # an escape
+    r"|\((?!\?)|\(\?:"  # the beginning of a group
+    r"|[^\[\\(^$])*"
 )
 """Without anchors, flags, classes within classes and what looks around."""
 
