@@ -205,7 +205,8 @@ def wrap_requests(scheduler: Any) -> None:
                 request.sampling_params = request.sampling_params.clone()
                 if plant(request.sampling_params, others):
                     STATE.record(request, -1, 0)
-                    forget_grammar(request)
+                    if STATE.planting.fault == "grammar_ignored":
+                        forget_grammar(request)
         return add_request(self, request)
 
     scheduler.add_request = change_and_add
@@ -220,10 +221,9 @@ def wrap_requests(scheduler: Any) -> None:
 
 
 def forget_grammar(request: Any) -> None:
-    """What the request has made of a grammar that is asked for no more (`Request.__init__`, `vllm/v1/request.py`)."""
-    if request.sampling_params.structured_outputs is None and request.structured_output_request is not None:
-        request.structured_output_request = None
-        request.status = type(request.status).WAITING
+    """What a request has made of its grammar, asked for no more (`Request.__init__`, `vllm/v1/request.py`)."""
+    request.structured_output_request = None
+    request.status = type(request.status).WAITING
 
 
 def wrap_runner(runner: Any) -> None:

@@ -132,7 +132,6 @@ def capture(
     recorder: Any | None = None,
     sketching: Sketching | None = None,
 ) -> None:
-    from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
     fault, folder = item["fault"], Path(job["out"]) / item["name"]
@@ -153,7 +152,7 @@ def capture(
         sketching.sketcher.begin(item["name"])
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
-        [SamplingParams(**{**job["sampling"], **request.get("sampling", {})}) for request in requests],
+        [parameters({**job["sampling"], **request.get("sampling", {})}) for request in requests],
         use_tqdm=False,
     )
     configure("none")
@@ -193,6 +192,17 @@ def capture(
     path = folder / f"{job['variant']}.jsonl"
     write(path, records)
     say(file=str(path), seconds=round(time.perf_counter() - began, 2))
+
+
+def parameters(asked: dict[str, Any]) -> Any:
+    """vLLM's, which has a type of its own for a grammar."""
+    from vllm import SamplingParams
+
+    if asked.get("structured_outputs"):
+        from vllm.sampling_params import StructuredOutputsParams
+
+        asked = {**asked, "structured_outputs": StructuredOutputsParams(**asked["structured_outputs"])}
+    return SamplingParams(**asked)
 
 
 def once_more(llm: Any, sketching: Sketching, outputs: list[Any], names: Names) -> None:

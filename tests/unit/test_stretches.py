@@ -249,6 +249,7 @@ def test_one_that_cannot_be_started_is_not_needed(large: tuple[Path, Path], monk
 
 
 PARENT = """
+import select
 import sys
 from pathlib import Path
 from parity.capture.crew import Crew
@@ -258,7 +259,8 @@ with Crew(2) as readers:
     path = Path(sys.argv[1])
     next(readers.stretches(iter([Span(0, path, 0, path.stat().st_size)])))
     print(*[child.pid for child in readers.children], flush=True)
-    sys.stdin.read()
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass  # a read that begins just as the signal comes would not see it
 """
 
 
