@@ -32,7 +32,8 @@ def without_refused(writers: tuple[Writer, Writer], scores: Scores) -> tuple[Sco
     arms. Of completions that both arms have alike nothing is asked: where their lists hold a better token, that is
     left open."""
     arms = tuple(writer.requests.arm for writer in writers)
-    if not scores or not all(map(_can_tell, writers)) or arms[0].header.arm == arms[1].header.arm:
+    is_asked = all(map(_can_tell, writers)) and any(map(_asks_for_grammars, writers))
+    if not scores or not is_asked or arms[0].header.arm == arms[1].header.arm:
         return scores, frozenset()
     found, asked_names = dict(scores), set[str]()
     by_key = {(key.arm, Key(*key[1:])): key for key in scores}
@@ -56,6 +57,13 @@ def _can_tell(writer: Writer) -> bool:
     engine = writer.requests.arm.header.engine
     has_text = isinstance(writer.render, Tokenizer) and writer.has_ids and not writer.is_server
     return has_text and not has_edges(engine)
+
+
+def _asks_for_grammars(writer: Writer) -> bool:
+    """Does any request of this arm?"""
+    arm = writer.requests.arm
+    own = (arm.completions[key].sampling for key in arm.own_sampling)
+    return writer.requests.of_all.grammar is not None or not all(map(ASK_GRAMMARS.isdisjoint, own))
 
 
 def _under_grammar(writer: Writer) -> Iterator[tuple[Key, Completion]]:

@@ -12,6 +12,8 @@ from captures import capture, completion, header
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.grammar import Fate, Spec, fate, fate_of_end
 from parity.comparator.inputs import grammar_masks
+from parity.comparator.inputs.grammar_masks import without_refused
+from parity.comparator.inputs.said import writer_of
 from parity.records import Completion, Kind, ScoreKey, TopLogprobs, Verdict
 
 pytest.importorskip("llguidance")
@@ -103,6 +105,14 @@ def test_of_more_tokens_than_can_be_asked_about_the_rest_is_open(monkeypatch: py
     monkeypatch.setattr(grammar_masks, "MOST_ASKED", 0)
     result = judged([[ids("7")[0], -0.1], [S, -0.5], [R, -4.0]])
     assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
+def test_where_no_grammar_is_asked_for_the_scores_stay_where_they_are() -> None:
+    """Those of a large run lie in a file."""
+    arms = [capture(header(arm, max_tokens=20), said(SAID)) for arm in ("cpu/base", "cpu/mtp")]
+    writers = writer_of(arms[0], arms[1], Bytes()), writer_of(arms[1], arms[0], Bytes())
+    scores = {ScoreKey("cpu/mtp", "p0", 0, 0): TopLogprobs.from_json([[[one, -0.1]] for one in SAID])}
+    assert without_refused(writers, scores)[0] is scores
 
 
 def test_a_text_of_half_characters_is_asked_about_as_well() -> None:
