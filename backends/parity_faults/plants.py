@@ -248,8 +248,9 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     generator = torch.Generator(device="cpu").manual_seed(active["seed"] + active["left"])
     own = _logits_of(metadata, row)
     size = (own.stop - own.start, logits.shape[1])
-    first = logits[own.start].float()
-    noise = torch.randn(size, generator=generator) * float(first[torch.isfinite(first)].std())
+    left = logits[own.start].float()
+    left = left[torch.isfinite(left)]  # under a grammar it may be one alone
+    noise = torch.randn(size, generator=generator) * (float(left.std()) if len(left) > 1 else 1.0)
     logits = logits.clone()
     logits[own] = noise.to(logits.device, logits.dtype)
     state.record(held(runner, row), row, len(outputs_of(runner, row)))

@@ -30,23 +30,16 @@ def is_here() -> bool:
 def walk(kind: str, given: str, text: str) -> Walk | None:
     """Along a grammar ("json", "regex", "grammar"), byte by byte. None without the package, and for a grammar that it
     does not take."""
-    if _library() is None or _compiled(kind, given) is None:
+    begun = None if _library() is None else _begun(kind, given)
+    if begun is None:
         return None
-    whole = len(text) // STRETCH * STRETCH
-    matcher = _after(kind, given, text[:whole])
-    if not isinstance(matcher, Walk | None):
-        return _along(matcher.deep_copy(), text[whole:], whole)
-    return matcher
-
-
-def _along(matcher: Any, text: str, before: int) -> Walk | None:
-    """A matcher that has taken `before` characters goes on with a text."""
+    matcher = begun.deep_copy()
     said = text.encode("utf-8", "replace")
     taken = matcher.validate_tokens(list(said))
     if matcher.is_error():
         return None
     if taken < len(said):
-        return Walk(before + len(said[:taken].decode("utf-8", "ignore")), False)
+        return Walk(len(said[:taken].decode("utf-8", "ignore")), False)
     if not matcher.consume_tokens(list(said)):
         return None
     whole = bool(matcher.is_accepting())
@@ -54,21 +47,12 @@ def _along(matcher: Any, text: str, before: int) -> Walk | None:
     return Walk(None, whole, is_over, bool(matcher.compute_ff_bytes()), not any(matcher.compute_bitmask()[16:32]))
 
 
-STRETCH = 48
-"""Characters after which the state of a walk is kept: the next one is often along the same text and a little more."""
-
-
-@lru_cache(maxsize=256)
-def _after(kind: str, given: str, text: str) -> Any:
-    """The matcher that has taken all of a text of whole stretches; where the walk ends before, what it says."""
-    if not text:
-        return _library().LLMatcher(_bytes(), _compiled(kind, given), log_level=0)
-    matcher = _after(kind, given, text[:-STRETCH])
-    if isinstance(matcher, Walk | None):
-        return matcher
-    matcher = matcher.deep_copy()
-    walked = _along(matcher, text[-STRETCH:], len(text) - STRETCH)
-    return matcher if walked is not None and walked.at is None else walked
+@lru_cache(maxsize=64)
+def _begun(kind: str, given: str) -> Any:
+    """A matcher at the beginning of a grammar, to be copied: reading the grammar again takes longer. None where there
+    is none."""
+    grammar = _compiled(kind, given)
+    return None if grammar is None else _library().LLMatcher(_bytes(), grammar, log_level=0)
 
 
 @lru_cache(maxsize=1)

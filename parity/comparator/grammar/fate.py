@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from parity.comparator.grammar import automaton, ebnf, json_text
-from parity.comparator.grammar.judge import FOLLOWS, Spec, judge, may_be_ascii_alone
+from parity.comparator.grammar.judge import FOLLOWS, Spec, choices_of, judge, may_be_ascii_alone
 
 Json = Any
 
@@ -55,7 +55,7 @@ def fate_of_end(spec: Spec, text: str) -> Fate:
     return Fate.TAKEN if said == FOLLOWS and (not text or _is_taken(spec, text)) else Fate.OPEN
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _refuses(spec: Spec, before: str, char: str) -> bool:
     """Can no text go on with this character? Of many tokens few begin with another one."""
     return judge(spec, before + char, whole=False).at is not None
@@ -76,8 +76,8 @@ def _leaves_a_choice(spec: Spec, text: str) -> bool:
     """May several characters follow? Where one alone may, llguidance takes its own way to cut what must come into
     tokens, and no other (`LLMatcher.compute_ff_tokens`)."""
     if spec.form == "choice":
-        each = {one[len(text) :][:1] for one in json.loads(spec.given) if one.startswith(text)}
-        return len(each) > 1
+        choices = choices_of(spec.given) or ()
+        return len({one[len(text) :][:1] for one in choices if one.startswith(text)}) > 1
     strict = _strict(spec)
     if strict is None or (spec.form == "grammar" and ebnf.is_ebnf(strict)):
         return strict is not None  # of llguidance's forms that is none

@@ -45,7 +45,7 @@ class Scan(Struct, frozen=True):
         return self.places[at] if at < len(self.places) else end
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8)  # a scan has a number for each character
 def scan(text: str, *, takes_controls: bool = False) -> Scan:
     """Read as far as it is JSON. `takes_controls`: strings may hold control characters but for ends of lines."""
     reader = _Reader(text, takes_controls)

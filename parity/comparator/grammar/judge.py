@@ -75,7 +75,7 @@ def judge(spec: Spec, text: str, *, whole: bool) -> Answer:
 def goes_on(spec: Spec, text: str) -> bool | None:
     """Can anything but the end follow on a text that follows so far? None: not known."""
     if spec.form == "choice":
-        choices = _choices(spec.given)
+        choices = choices_of(spec.given)
         return None if choices is None else any(one.startswith(text) and one != text for one in choices)
     walked: automaton.Walk | ebnf.Walk | None
     if spec.form == "json":
@@ -109,7 +109,8 @@ def may_be_ascii_alone(spec: Spec, text: str) -> bool:
     return spec.given.isascii() and not any(one in spec.given for one in ("\\u", "\\x", "\\U", "[^", "%", "/"))
 
 
-def _choices(given: str) -> list[str] | None:
+def choices_of(given: str) -> list[str] | None:
+    """None where these are no texts."""
     try:
         choices = json.loads(given)
     except ValueError:
@@ -118,7 +119,7 @@ def _choices(given: str) -> list[str] | None:
 
 
 def _choice(given: str, text: str, whole: bool) -> Answer:
-    choices = _choices(given)
+    choices = choices_of(given)
     if choices is None:
         return OPEN
     if text in choices if whole else any(one.startswith(text) for one in choices):

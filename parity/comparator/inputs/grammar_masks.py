@@ -23,8 +23,9 @@ from parity.comparator.types import Tokenizer
 from parity.records import DEFAULT_TOLERANCE, Completion, Key, Scores, TopLogprobs
 from parity.records.sampling import ASK_GRAMMARS
 
-MOST_ASKED = 50_000
-"""Tokens of a run that grammars are asked about; where more would have to be, what is left of them is not known."""
+MOST_READ = 20_000_000
+"""Characters of a run that are read to ask grammars about tokens: the whole text before each. What more tokens would
+take is left open."""
 
 
 def without_refused(writers: tuple[Writer, Writer], scores: Scores) -> tuple[Scores, frozenset[str]]:
@@ -37,7 +38,7 @@ def without_refused(writers: tuple[Writer, Writer], scores: Scores) -> tuple[Sco
         return scores, frozenset()
     found, asked_names = dict(scores), set[str]()
     by_key = {(key.arm, Key(*key[1:])): key for key in scores}
-    left = MOST_ASKED
+    left = MOST_READ
     for writer, arm, other in zip(writers[::-1], arms[::-1], arms, strict=True):  # the candidate's decide most
         pieces = _Pieces(writer)
         for key, one in _under_grammar(writer):
@@ -47,8 +48,8 @@ def without_refused(writers: tuple[Writer, Writer], scores: Scores) -> tuple[Sco
                 continue
             twin = other.completions.get(key)
             parts = twin is not None and not np.array_equal(twin.token_ids, one.token_ids)
-            found[name], asked = _masked(one, writer, found[name], pieces, left if parts else 0)
-            left -= asked
+            found[name], read = _masked(one, writer, found[name], pieces, left if parts else 0)
+            left -= read
     return found, frozenset(asked_names)
 
 
@@ -78,7 +79,7 @@ def _under_grammar(writer: Writer) -> Iterator[tuple[Key, Completion]]:
 
 
 def _masked(one: Completion, writer: Writer, top: TopLogprobs, pieces: _Pieces, most: int) -> tuple[TopLogprobs, int]:
-    """(its score without what its grammar refused, how many tokens were asked about: about `most` at most)."""
+    """(its score without what its grammar refused, how many characters were read for that: about `most` at most)."""
     covered = min(len(top), len(one.token_ids))
     ids, values = top.ids[:covered], top.values[:covered]
     is_chosen = ids == one.token_ids[:covered, None]
@@ -88,28 +89,28 @@ def _masked(one: Completion, writer: Writer, top: TopLogprobs, pieces: _Pieces, 
     # A token near the best of all is near the best that was left.
     is_near = np.where(better, listed, -np.inf).max(axis=1, initial=-np.inf) <= own + DEFAULT_TOLERANCE
     ends_above = ~(~is_chosen & (listed > -np.inf) & ~better).any(axis=1)
-    barred, is_open, count = better.copy(), better.any(axis=1) & ~is_near, 0
+    barred, is_open, read = better.copy(), better.any(axis=1) & ~is_near, 0
     part = after_thinking(one, writer.requests.of(one), writer)
     if part is not None:
         barred[: part.begin] = is_open[: part.begin] = False
         mask = _Mask(part, writer, pieces)
         for place in (part.begin + np.flatnonzero(better[part.begin :].any(axis=1))).tolist():
-            if count >= most:
+            if read >= most:
                 break
             columns = np.flatnonzero(better[place])
             order = columns[np.argsort(-values[place, columns], kind="stable")].tolist()
             tokens = ids[place, order].tolist()
             fates = mask.fates(place - part.begin, tokens, stop_at_open=not bool(is_near[place]))
-            count += len(fates)
+            read += len(fates) * mask.size(place - part.begin)
             taken = fates[-1] is Fate.TAKEN
             barred[place, order[len(fates) - taken :]] = False
             is_open[place] &= Fate.OPEN in fates or (not taken and ends_above[place])
     barred |= is_open[:, None]
     if not barred.any():
-        return top, count
+        return top, read
     new_ids, new_values = top.ids.copy(), top.values.copy()
     new_ids[:covered][barred], new_values[:covered][barred] = -1, np.nan
-    return replace(top, ids=new_ids, values=new_values), count
+    return replace(top, ids=new_ids, values=new_values), read
 
 
 class _Mask:
@@ -118,6 +119,10 @@ class _Mask:
     def __init__(self, part: Grammatical, writer: Writer, pieces: _Pieces) -> None:
         self._asked = part.asked
         self._ways = [_Way(way, part.rest.token_ids.tolist(), pieces) for way in writer.ways(part.rest, _PLAIN)]
+
+    def size(self, place: int) -> int:
+        """Characters that are read to ask about a token at a position."""
+        return sum(len(text) + 1 for text in {way.before(place) for way in self._ways})
 
     def fates(self, place: int, tokens: Sequence[int], *, stop_at_open: bool) -> list[Fate]:
         """Of these tokens at a position, up to the first that is taken."""

@@ -30,6 +30,8 @@ _MARKERS: Final[Mapping[str, tuple[str, str]]] = {
 _CALLS: Final = ("<tool_call>", "<|tool_call")
 """What some parsers take for the end of the reasoning as well."""
 
+_SHOWN: Final = Asked(skips_special=False)
+
 _CLOSED: Final = 4
 """Last tokens of a prompt, among which the end of a reasoning says that there is to be none."""
 
@@ -73,7 +75,7 @@ def _begin(one: Completion, writer: Writer) -> int | None:
     if marked and marked[-1] == end:
         return 0 if end in prompt[-_CLOSED:] else None  # of an earlier turn: releases of vLLM differ
     begin = tokens.index(end) + 1 if end in tokens else len(tokens)
-    thought = render.with_special(tokens[:begin])
+    thought = writer.text(tokens[:begin], _SHOWN)
     return None if any(call in thought for call in _CALLS) else begin
 
 

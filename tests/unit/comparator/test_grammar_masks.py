@@ -101,9 +101,25 @@ def test_where_more_than_the_grammar_shapes_the_choice_nobody_is_accused_by_it(m
     assert Kind.UNJUSTIFIED not in {one.kind for one in judged([[S, -0.5], [R, -4.0], [A, -5.0]], **more).corrupt}
 
 
-def test_of_more_tokens_than_can_be_asked_about_the_rest_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_masks, "MOST_ASKED", 0)
+def test_what_would_take_too_long_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_masks, "MOST_READ", 0)
     result = judged([[ids("7")[0], -0.1], [S, -0.5], [R, -4.0]])
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
+def test_a_long_text_is_asked_about_as_far_as_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(grammar_masks, "MOST_READ", 50_000)
+    monkeypatch.setattr(grammar_masks, "fate", lambda *given: read.append(len(given[1]) + 1) or fate(*given))
+    words = [ids("the cat " * 200 + end) for end in ("sat.", "ran.")]
+    base, other = (
+        capture(header(arm, max_tokens=2_000, structured_outputs=REGEX), said(one))
+        for arm, one in zip(("cpu/base", "cpu/mtp"), words, strict=True)
+    )
+    lists = [[[ids("7")[0], -0.1], [token, -3.0], [998, -4.0]] for token in words[1]]
+    scores = {ScoreKey("cpu/mtp", "p0", 0, 0): TopLogprobs.from_json(lists)}
+    result = compare(base, other, scores, CompareOptions(detokenize=Bytes()))
+    assert 50_000 <= sum(read) < 60_000
     assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
 
 
@@ -174,6 +190,26 @@ OBJECT = (
 )
 def test_what_becomes_of_a_token(form: str, given: str, before: str, now: str, what: Fate) -> None:
     assert fate(Spec(form, given), before, now) is what
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "before", "added"),
+    [
+        ("json", '{"type": "array", "items": {"type": "string"}}', '["', "a"),
+        ("regex", "[a-z]+", "", "a"),
+        ("grammar", "start: /[a-z]+/", "", "a"),
+    ],
+)
+def test_long_texts_are_read_as_short_ones(form: str, given: str, before: str, added: str) -> None:
+    text = before + "a" * 100_000
+    assert fate(Spec(form, given), text, text + added) is Fate.TAKEN
+    assert fate(Spec(form, given), text, text + "\n") is Fate.REFUSED
+
+
+@pytest.mark.parametrize("given", ["[1, 2]", '{"red": 1}', "red", ""])
+def test_choices_that_are_no_texts_say_nothing(given: str) -> None:
+    assert fate(Spec("choice", given), "", "r") is Fate.OPEN
+    assert fate_of_end(Spec("choice", given), "red") is Fate.OPEN
 
 
 @pytest.mark.parametrize(
