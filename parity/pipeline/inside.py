@@ -53,7 +53,8 @@ class Inside:
     drafted: tuple[Drafted, ...] = ()
     """What was drafted for each completion."""
     completions: Collection[Key] = ()
-    """Of the capture: steps may have more, of a server's other clients or beside a part of a capture."""
+    """Of the capture, where there are steps: these may have more, of a server's other clients or beside a part of a
+    capture."""
 
     @property
     def row_steps(self) -> int:
@@ -116,7 +117,7 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
         None if why is None else words_heard(why),
         tuple(one.stopped for one in named if one.stopped is not None),
         tuple(drafts for one in named for drafts in drafted(one)),
-        frozenset(capture.completions),
+        frozenset(prompts),
     )
 
 

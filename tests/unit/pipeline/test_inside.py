@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,3 +182,14 @@ def test_compare_finds_the_steps(tmp_path: Path, beside: bool) -> None:
     result = CliRunner().invoke(cli, arguments if beside else [*arguments, "--steps", str(file)])
     assert result.exit_code == 1, result.output
     assert "bookkeeping" in result.output
+
+
+def test_without_steps_no_completion_is_looked_at() -> None:
+    """A million of them lie in a file."""
+
+    class NotRead(dict[Any, Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("read")
+
+    base = text_capture("cpu/base", completion(TEXT))
+    assert not look_inside(replace(base, completions=NotRead(base.completions)), ()).violations
