@@ -296,7 +296,8 @@ class Capture:
         """Completions with logprobs of their own, but for those whose logprobs are a column: of their own tokens alone,
         one for each."""
         if not isinstance(self.completions, Lazy):
-            return iter([one for one in self if one.logprobs is not None])  # a generator costs a call for each
+            some = self if self.has_logprobs else ()
+            return iter([one for one in some if one.logprobs is not None])  # a generator costs a call for each
         rows = np.flatnonzero(self.completions.has("logprobs") & ~self.completions.has_own)
         return iter(self.completions.some(rows))
 

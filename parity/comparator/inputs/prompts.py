@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field, structs
 
 from parity.comparator.inputs.finish_reasons import limit_of
@@ -148,7 +148,7 @@ def _of(arm: Capture, keys: Collection[Key]) -> dict[Key, Completion]:
 def _echoed(arm: Capture) -> Iterator[int]:
     """How many first tokens of each output are its prompt, with what fills that up to the longest one; 0 for none."""
     longest = int(arm.prompts.sizes.max(initial=0))
-    may = map(bool, _may_echo(arm.prompts, arm.tokens, longest))
+    may = chain.from_iterable(_may_echo(arm.prompts, arm.tokens, longest))
     for one, looked_at in zip(arm, may, strict=True):
         if not looked_at:
             yield 0
@@ -160,23 +160,24 @@ def _echoed(arm: Capture) -> Iterator[int]:
             yield longest if size and _fills_up(tokens[:longest], prompt) else 0
 
 
-def _may_echo(prompts: RaggedTokens, tokens: RaggedTokens, longest: int) -> npt.NDArray[np.bool_]:
-    """Shape (P,): outputs that begin with their prompt's first token, or have its last one where one filled up to
-    `longest` has it. All others are no echo: one look at two columns."""
-    count = len(prompts)
-    found = np.zeros(count, dtype=np.bool_)
-    for begin in range(0, count, _LOOKED_AT):
-        end = min(begin + _LOOKED_AT, count)
+def _may_echo(prompts: RaggedTokens, tokens: RaggedTokens, longest: int) -> Iterator[list[bool]]:
+    """Of each output, some at a time: does it begin with its prompt's first token, or have its last one where one
+    filled up to `longest` has it? All others are no echo: one look at two columns."""
+    count, begin, size = len(prompts), 0, _LOOKED_AT_FIRST
+    while begin < count:
+        end = min(begin + size, count)
         asked, said = (np.diff(column.offsets[begin : end + 1]) for column in (prompts, tokens))
         some = np.flatnonzero((asked > 0) & (said > 0))
         rows, first, last = some + begin, np.zeros(len(some), dtype=np.int64), np.minimum(said[some], longest) - 1
         begins = tokens.each(rows, first) == prompts.each(rows, first)
-        found[rows] = begins | (tokens.each(rows, last) == prompts.each(rows, asked[some] - 1))
-    return found
+        found = np.zeros(end - begin, dtype=np.bool_)
+        found[some] = begins | (tokens.each(rows, last) == prompts.each(rows, asked[some] - 1))
+        yield found.tolist()
+        begin, size = end, min(2 * size, _LOOKED_AT)
 
 
-_LOOKED_AT = 1 << 16
-"""Completions looked at at once."""
+_LOOKED_AT_FIRST, _LOOKED_AT = 1 << 10, 1 << 16
+"""Completions looked at at once: few at first, since most arms show soon that they say no prompt again."""
 
 
 def _fills_up(whole: TokenIds, end: TokenIds) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import islice
 
 import numpy as np
 
-from parity.comparator.reference.gaps import BoolArray, TokenGaps
+from parity.comparator.reference.gaps import BoolArray, TokenGaps, end_to_end
 from parity.comparator.statistics import poisson_tail
 from parity.comparator.stats import Moved
 from parity.comparator.streams.pairing import Pairs
@@ -22,9 +21,6 @@ from parity.records import Key
 
 SURE = 0.95
 """Chance with which more would have shown."""
-
-AT_ONCE = 1 << 10
-"""Pairs that are looked at together."""
 
 
 def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int]) -> Moved | None:
@@ -45,8 +41,7 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
         for key in (pairs.keys[row],)
         if (found := gaps.get(key)) is not None
     )
-    while some := list(islice(later, AT_ONCE)):
-        gap = np.concatenate(some)
+    for gap in end_to_end(later):
         finite = np.isfinite(gap)
         known = int(np.count_nonzero(finite))
         turned, tokens, unseen = turned + int((finite & (gap > 0)).sum()), tokens + known, unseen - known

@@ -17,13 +17,13 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, rates
 from parity.comparator.population.drawn_run import tested
-from parity.comparator.population.moved import AT_ONCE, moved
+from parity.comparator.population.moved import moved
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
 from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.population.whose import FEW_LOOPS, candidate_alone_is_corrupt
-from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.gaps import TokenGaps, end_to_end
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import ScoredGaps, changed, overlaid
 from parity.comparator.reference.tolerance import chances_supported
@@ -231,15 +231,21 @@ def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolera
     total, places, near_ties = 0.0, 0, 0
     rows = np.flatnonzero(~pairs.identical)
     for begin in range(0, len(rows), AT_ONCE):
-        best = [
+        tied = [
             judged.gaps[key].best[int(pairs.parts_at[row]) :]
             for row in rows[begin : begin + AT_ONCE].tolist()
             for key in (pairs.keys[row],)
             if judged.classes.get(key) == "near_tie" and key in judged.gaps
         ]
-        chances, of = chances_supported(np.concatenate(best) if best else np.empty(0), tolerance, vocab_size)
-        total, places, near_ties = total + chances, places + of, near_ties + len(best)
+        near_ties += len(tied)
+        for best in end_to_end(tied):
+            chances, of = chances_supported(best, tolerance, vocab_size)
+            total, places = total + chances, places + of
     return total / places if places else None, near_ties
+
+
+AT_ONCE = 1 << 10
+"""Pairs that are looked at together."""
 
 
 def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:

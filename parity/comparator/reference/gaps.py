@@ -12,8 +12,9 @@ also bounds a token outside the top-k by the k-th.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from parity.records import TokenIds, TopLogprobs
 from parity.records.evidence import Numbers
 
 FloatArray = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 BATCH = 8_192
@@ -155,6 +157,20 @@ def batches(sizes: Sequence[int]) -> Iterator[slice]:
         yield slice(begin, len(sizes))
 
 
+def end_to_end(arrays: Iterable[FloatArray]) -> Iterator[FloatArray]:
+    """Arrays of shape (T,) put together, about BATCH numbers at a time."""
+    some: list[FloatArray] = []
+    size = 0
+    for one in arrays:
+        some.append(one)
+        size += len(one)
+        if size >= BATCH:
+            yield np.concatenate(some)
+            some, size = [], 0
+    if some:
+        yield np.concatenate(some)
+
+
 def _by_row(places: npt.NDArray[np.int64], ends: Sequence[int]) -> Iterator[list[int]]:
     """Places in rows that lie end to end, row by row; `ends`: where each ends."""
     begin = first = 0
@@ -190,7 +206,7 @@ def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: Penalised | Non
         return no_gaps(length)
     ids, values = top.ids[:covered], top.values[:covered]
     if penalised is None:
-        result = _covered(ids, values, token_ids[:covered])
+        result = _covered([ids], values, token_ids[:covered])
     else:
         result = _penalised(ids, values, top.logsumexp, token_ids[:covered], penalised)
     if covered == length:
@@ -221,7 +237,7 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
         for batch in batches([len(scored[row][1]) for row in rows]):
             some = [scored[row] for row in rows[batch]]
             whole = _covered(
-                np.concatenate([top.ids for top, _ in some]),
+                [top.ids for top, _ in some],
                 np.concatenate([top.values for top, _ in some]),
                 np.concatenate([tokens for _, tokens in some]),
             )
@@ -236,29 +252,30 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
     return [one for one in result if one is not None]
 
 
-def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds) -> TokenGaps:
-    """`token_gaps` where every token has an entry: ids and values of shape (T, K), T and K above 0."""
+def _covered(ids: Sequence[Ids], values: FloatArray, token_ids: TokenIds) -> TokenGaps:
+    """`token_gaps` where every token has an entry: ids and values of shape (T, K), T and K above 0; `ids` in parts that
+    lie end to end, since few of them are looked at."""
     with np.errstate(invalid="ignore"):
-        best, best_id = values[:, 0].copy(), ids[:, 0].copy()
+        best, best_id = values[:, 0].copy(), np.concatenate([part[:, 0] for part in ids])
         usable = best <= 1e-3  # NaN fails the test
-        if not usable.all():
+        all_usable = bool(usable.all())
+        if not all_usable:
             best[~usable] = -np.inf
         listed = best_id == token_ids
         own = best.copy()
         own[~listed] = -np.inf
         if best.min() == -np.inf:
             best_id[best == -np.inf] = -1
-        # Rank by rank: a reduction over K values a row costs numpy ten times as much.
-        for rank, logprobs in zip(ids.T[1:], values.T[1:], strict=True):
-            better = logprobs > best
-            if better.any():  # seldom: lists come with the best token first
-                better &= logprobs <= 1e-3
+        if not (all_usable and _descend(values)):
+            # Rank by rank: a reduction over K values a row costs numpy ten times as much.
+            for rank, logprobs in zip(np.concatenate(ids).T[1:], values.T[1:], strict=True):
+                better = (logprobs > best) & (logprobs <= 1e-3)
                 np.copyto(best, logprobs, where=better)
                 np.copyto(best_id, rank, where=better)
         # A chosen token that stands first and is the best one gains nothing by standing there again.
         rest = np.flatnonzero(~listed | (own < best))
         if len(rest):
-            others, again = values[rest, 1:], ids[rest, 1:] == token_ids[rest, None]
+            others, again = values[rest, 1:], _rows_of(ids, rest)[:, 1:] == token_ids[rest, None]
             listed[rest] |= again.any(axis=1)
             highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=1, initial=-np.inf)
             own[rest] = np.maximum(own[rest], highest)
@@ -282,6 +299,30 @@ def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds
     if bounded.any():
         most = np.where(bounded, np.inf, gap)
     return TokenGaps(gap, bounded, best_id, best, chosen, most)
+
+
+def _descend(values: FloatArray) -> bool:
+    """Is no value of a row, shape (T, K), above its first one? Lists come so, but for the chosen token, which may
+    stand last. False also where others than the last are NaN."""
+    if values.shape[1] > 1 and (values[:, -1] > values[:, 0]).any():
+        return False
+    flat = np.ravel(values)
+    falls = flat[:-1] >= flat[1:]
+    for last in (values.shape[1] - 1, values.shape[1] - 2):  # before the next row, and before the last value of one
+        falls[max(0, last) :: values.shape[1]] = True
+    return bool(falls.all())
+
+
+def _rows_of(parts: Sequence[Ids], rows: npt.NDArray[np.int64]) -> Ids:
+    """Some rows, ascending, of arrays of shape (T, K) that lie end to end."""
+    if len(parts) == 1 or len(rows) > 16 * len(parts):
+        return np.asarray(np.concatenate(parts)[rows])
+    ends = list(accumulate(map(len, parts)))
+    found, begins = [], [0, *ends]
+    for row in rows.tolist():
+        part = bisect_right(ends, row)
+        found.append(parts[part][row - begins[part]])
+    return np.concatenate(found).reshape(len(rows), -1)
 
 
 def _penalised(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,6 +28,18 @@ def lists(rng: np.random.Generator, length: int, width: int) -> tuple[TopLogprob
     return TopLogprobs(ids.astype(np.int64), values), tokens.astype(np.int64)
 
 
+def as_engines_give(
+    rng: np.random.Generator, length: int, width: int, *, column: int = 0, value: float | None = None
+) -> tuple[TopLogprobs, TokenIds]:
+    """Lists with the best token first, but for one column in which all have this value."""
+    ids = np.argsort(rng.random((length, width + 2)), axis=1)[:, :width]
+    values = -np.cumsum(rng.choice([0.0, 0.25, 1.0], (length, width)), axis=1)
+    if value is not None:
+        values[:, min(column, width - 1)] = value
+    tokens = np.where(rng.random(length) < 0.9, ids[:, 0], rng.integers(0, width + 2, length))
+    return TopLogprobs(ids.astype(np.int64), values), tokens.astype(np.int64)
+
+
 def of_one_token(ids: list[int], values: list[float], token: int) -> tuple[float, bool, int, float, float]:
     """(gap, is it a bound, best token, its logprob, the chosen one's), as the words of TokenGaps have it."""
     usable = [value if value <= 1e-3 else -math.inf for value in values]
@@ -43,7 +56,9 @@ def of_one_token(ids: list[int], values: list[float], token: int) -> tuple[float
 def test_gaps_of_many_are_those_of_each_token(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps, "BATCH", 50)
     rng = np.random.default_rng(width)
-    scored = [lists(rng, length, width) for length in (40, 1, 0, 13, 70, 5)]
+    odd = [(-1, math.nan), (-1, 0.0), (1, 0.0), (1, math.nan), (0, 5.0), (0, math.nan)]
+    made = [lists, as_engines_give, *(partial(as_engines_give, column=column, value=value) for column, value in odd)]
+    scored = [make(rng, length, width) for make in made for length in (40, 1, 0, 13, 70, 5, 9, 9, 9, 9, 9)]
     for (top, tokens), found in zip(scored, batched_token_gaps(scored), strict=True):
         for at, token in enumerate(tokens.tolist()):
             gap, bounded, best_id, best, chosen = of_one_token(top.ids[at].tolist(), top.values[at].tolist(), token)
