@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from parity.messages import Message, message
 
 
 def completions(count: int) -> Message:
     return message("words.completions", "{count} completion", plural="{count} completions", count=count)
+
+
+def named(completions: Collection[object]) -> Message:
+    """How many there are, and which is the first."""
+    return message(
+        "words.named",
+        "{count} completion ({first})",
+        plural="{count} completions (first: {first})",
+        count=len(completions),
+        first=str(next(iter(completions))),
+    )
+
+
+def explained(completions: Mapping[Any, Message]) -> Message:
+    """How many there are, and what is said of the first."""
+    first, why = next(iter(completions.items()))
+    return message(
+        "words.explained",
+        "{count} completion ({first}: {why})",
+        plural="{count} completions (first: {first}: {why})",
+        count=len(completions),
+        first=str(first),
+        why=why,
+    )
 
 
 def requests(count: int) -> Message:

@@ -11,7 +11,7 @@ from parity.comparator.grammar import automaton
 from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.reference.references import References
 from parity.comparator.types import Remarks, reason
-from parity.messages import Message, Parameter, message
+from parity.messages import Message, message
 from parity.records import words
 from parity.records.evidence import RunEvidence
 from parity.records.next_steps import Step
@@ -24,10 +24,9 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
         found += reason(
             message(
                 "conclude.baseline_rejected",
-                "the scores reject the baseline's own token in {completions} (first: {first}): the baseline is at "
-                "fault there, or the scores are not of these arms",
-                completions=words.completions(len(judged.contradicted)),
-                first=str(judged.contradicted[0]),
+                "the scores reject the baseline's own token in {completions}: the baseline is at fault there, or the "
+                "scores are not of these arms",
+                completions=words.named(judged.contradicted),
             ),
             Step.ARBITER,
             Step.SWAP,
@@ -35,41 +34,32 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
         )
     ends = {key: why for key, why in judged.baseline_ends.items() if key not in judged.broken.baseline}
     if ends:
-        key, why = next(iter(ends.items()))
         found += reason(
             message(
                 "conclude.baseline_ends",
-                "the baseline itself ends where it should not in {completions} (first: {first}: {why})",
-                completions=words.completions(len(ends)),
-                first=str(key),
-                why=why,
+                "the baseline itself ends where it should not in {completions}",
+                completions=words.explained(ends),
             ),
             Step.SWAP,
             Step.REFERENCE,
         )
     if judged.baseline_drawn:
-        key, why = next(iter(judged.baseline_drawn.items()))
         found += reason(
             message(
                 "conclude.baseline_drawn",
-                "the baseline itself is drawn otherwise than asked in {completions} (first: {first}: {why})",
-                completions=words.completions(len(judged.baseline_drawn)),
-                first=str(key),
-                why=why,
+                "the baseline itself is drawn otherwise than asked in {completions}",
+                completions=words.explained(judged.baseline_drawn),
             ),
             Step.SWAP,
             Step.REFERENCE,
         )
     if judged.baseline_logprobs:
-        key, why = next(iter(judged.baseline_logprobs.items()))
         found += reason(
             message(
                 "conclude.baseline_logprobs",
-                "the baseline's own logprobs are not those of its tokens in {completions} (first: {first}: {why}): it "
-                "chose them by something else there, as where two rows were swapped, or reports them wrongly",
-                completions=words.completions(len(judged.baseline_logprobs)),
-                first=str(key),
-                why=why,
+                "the baseline's own logprobs are not those of its tokens in {completions}: it chose them by something "
+                "else there, as where two rows were swapped, or reports them wrongly",
+                completions=words.explained(judged.baseline_logprobs),
             ),
             Step.SWAP,
             Step.REFERENCE,
@@ -81,7 +71,7 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             message(
                 "conclude.baseline_beyond_noise",
                 "{count} of the baseline's own {tokens} lies more than {limit:g} nats below the best when scored "
-                "(first: {first}): the baseline is faulty itself, or the scores are not its own",
+                "({first}): the baseline is faulty itself, or the scores are not its own",
                 plural="{count} of the baseline's own {tokens} lie more than {limit:g} nats below the best when scored "
                 "(first: {first}): the baseline is faulty itself, or the scores are not its own",
                 count=floor.rejected,
@@ -112,18 +102,16 @@ def baseline_penalties(found: RunEvidence | None) -> Remarks:
 
 _BASELINE_BROKE = message(
     "conclude.baseline_broke",
-    "the baseline itself breaks a rule of its request in {completions} (first: {first}: {why}): the candidate is not "
-    "accused of that",
+    "the baseline itself breaks a rule of its request in {completions}: the candidate is not accused of that",
 )
 _BOTH_BROKE = message(
     "conclude.both_broke",
-    "the engine breaks a rule of its request in both arms, in {completions} (first: {first}: {why}): a fault, and none "
-    "that sets the candidate apart",
+    "the engine breaks a rule of its request in both arms, in {completions}: a fault, and none that sets "
+    "the candidate apart",
 )
 _UNHEEDED = message(
     "conclude.unheeded",
-    "the server does not keep to a rule of its requests, in {completions} (first: {first}: {why}): it may not know the "
-    "parameter",
+    "the server does not keep to a rule of its requests, in {completions}: it may not know the parameter",
 )
 
 
@@ -136,9 +124,7 @@ def broken_rules(judged: Judged) -> Remarks:
         (broken.unheeded, _UNHEEDED, (Step.REFERENCE,)),
     ):
         if those:
-            key, why = next(iter(those.items()))
-            which: dict[str, Parameter] = {"completions": words.completions(len(those)), "first": str(key), "why": why}
-            found += reason(replace(said, parameters=which), *steps)
+            found += reason(replace(said, parameters={"completions": words.explained(those)}), *steps)
     return found
 
 

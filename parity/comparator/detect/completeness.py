@@ -70,9 +70,8 @@ def _missing_in_baseline(inputs: Inputs) -> Remarks:
         return Remarks()
     said = message(
         "missing.baseline",
-        "the baseline did not return {completions} that the candidate has (first: {first}): not compared",
-        completions=words.completions(len(lacking)),
-        first=str(lacking[0]),
+        "the baseline did not return {completions} that the candidate has: not compared",
+        completions=words.named(lacking),
     )
     return reason(said, Step.AGAIN, Step.SWAP)
 

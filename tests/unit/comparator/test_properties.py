@@ -231,7 +231,7 @@ def test_swapping_the_sides_mirrors_which_row_is_missing(arms: tuple[str, str]) 
     assert [(f.request, f.kind) for f in found] == [("r3", Kind.MISSING_COMPLETION)]
     turned = compare(less, most, {}, CompareOptions())
     assert (turned.verdict, turned.findings) == (Verdict.INCONCLUSIVE, ())
-    assert "the baseline did not return 1 completion that the candidate has (first: r3" in texts(turned.reasons)[0]
+    assert "the baseline did not return 1 completion (r3" in texts(turned.reasons)[0]
 
 
 @pytest.mark.parametrize("tokens", [[], [7], [7] * 100_000, [INT32], [INT32 + 1], [-1], [-(2**31)], [2**62]])

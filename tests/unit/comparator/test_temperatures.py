@@ -216,8 +216,8 @@ def test_rows_of_the_baseline_at_another_temperature_are_its_own_fault(rows: dic
     result = compared(53, rows, width=20, sharpness=(0.3, 2.0), where="cpu/base")
     assert (result.verdict, accused(result)) == (Verdict.INCONCLUSIVE, [])
     (said,) = (reason for reason in texts(result.reasons) if reason.startswith(OF_BASELINE))
-    completions = "1 completion" if len(rows) == 1 else f"{len(rows)} completions"
-    assert f"in {completions} (first: {key_of(min(rows))}" in said
+    completions = "1 completion (" if len(rows) == 1 else f"{len(rows)} completions (first: "
+    assert f"in {completions}{key_of(min(rows))}" in said
 
 
 def test_a_row_of_the_baseline_at_fault_need_not_have_a_pair() -> None:
