@@ -102,7 +102,7 @@ def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
 
 def _diverged(view: RunView) -> Iterator[Message]:
     run = view.run
-    if view.against_baseline and not view.corrupt:
+    if view.baseline_is_at_fault:
         if run.id:
             yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
         return

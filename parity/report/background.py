@@ -24,8 +24,8 @@ def background(view: RunView, texts: Texts, others: Mapping[str, str]) -> Iterat
     """What a reader looks up once the first screen has made him curious."""
     yield f"{_verdict(view, texts)}\n\n{_lead(view, texts)}"
     yield from _inside(view, texts)
-    if following := next_commands(view):
-        yield "\n\n".join([f"#### {texts('heading.next')}", *(_next(one, texts) for one in following)])
+    if not view.baseline_is_at_fault:
+        yield from what_next(view, texts)
     arms = table_text.markdown(view, texts.language).rstrip()
     yield f"#### {texts('heading.measured_table')}\n\n{arms}"
     yield _listed(texts("heading.controls"), facts.controls(view), texts)
@@ -39,6 +39,12 @@ def background(view: RunView, texts: Texts, others: Mapping[str, str]) -> Iterat
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
+
+
+def what_next(view: RunView, texts: Texts) -> Iterator[str]:
+    """What would decide it, with its commands."""
+    if following := next_commands(view):
+        yield "\n\n".join([f"#### {texts('heading.next')}", *(_next(one, texts) for one in following)])
 
 
 def _inside(view: RunView, texts: Texts) -> Iterator[str]:
@@ -82,7 +88,7 @@ _LEADS: Final = {
 
 
 def _lead(view: RunView, texts: Texts) -> str:
-    arm = (view.suspected or view.candidates or list(view.arms))[0]
+    arm = (view.against_baseline if view.baseline_is_at_fault else view.suspected or view.candidates or view.arms)[0]
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
     drawn = not view.run.greedy
     parts = [

@@ -59,7 +59,11 @@ def title(view: RunView, texts: Texts) -> str:
         "corrupt": arm.faulty,
     }
     if (why := view.open_reason) is not None:
-        text = texts("title.baseline" if view.against_baseline else "title.open", why=texts.said(why), **common)
+        if view.baseline_is_at_fault:
+            most = max((one.stats["arbiter"]["candidate"] for one in view.against_baseline), default=0)
+            text = texts("title.baseline", arbiter=view.run.arbiter, count=most, **common)
+        else:
+            text = texts("title.open", why=texts.said(why), **common)
     elif chosen is None or not chosen.is_corrupt:
         text = texts("title.benign" if view.run.greedy else "title.benign.drawn", **common)
     elif not view.asked_for_finding and not view.run.greedy and not common["corrupt"]:
@@ -121,9 +125,14 @@ def failures(view: RunView) -> list[tuple[str, Message]]:
     return found
 
 
-def planted(fault: str) -> Message:
-    """That it is an example."""
-    return say("lead.planted", fault=Code(fault))
+def planted(view: RunView) -> Iterator[Message]:
+    """That it is an example, once for each fault that was planted in what is accused, or in the baseline."""
+    arms: dict[str, list[str]] = {}
+    for one in view.arms:
+        if one.planted and (one.is_baseline or one in view.suspected):
+            arms.setdefault(one.planted, []).append(one.name)
+    for fault, names in arms.items():
+        yield say("lead.planted", fault=Code(fault), arms=list(map(Code, names)))
 
 
 def role(arm: ArmView, texts: Texts) -> str:
@@ -165,7 +174,7 @@ def measured(view: RunView) -> Iterator[Message]:
             corrupt=arm.faulty,
             kinds=say("measured.kinds", kinds=kinds_of(arm)) if arm.corrupt else "",
         )
-    chosen = view.chosen
+    chosen = None if view.baseline_is_at_fault else view.chosen
     if chosen is not None and chosen.position is not None and chosen.gap is not None:
         yield say(
             "measured.token",
@@ -187,7 +196,7 @@ def measured(view: RunView) -> Iterator[Message]:
             )
     yield from shared_conditions(view)
     rounds = view.run.rounds
-    for arm in view.suspected if rounds > 1 and not view.asked_for_finding else []:
+    for arm in view.suspected if rounds > 1 and view.corrupt and not view.asked_for_finding else []:
         seen = {one.key.round for one in view.corrupt if one.arm == arm.name and not one.of_run}
         yield say("measured.again", arm=Code(arm.name), seen=len(seen), rounds=rounds)
     floors = [arm.figures for arm in view.candidates if arm.figures.floor_gap is not None]

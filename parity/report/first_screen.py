@@ -19,7 +19,7 @@ CLEAN: Final = 3
 
 def notes(view: RunView) -> Iterator[Message]:
     """What a reader must know before anything else: that it was planted, that it is emulated."""
-    yield from (facts.planted(one.planted) for one in view.suspected if one.planted)
+    yield from facts.planted(view)
     yield from view.emulated
 
 
@@ -27,8 +27,10 @@ def what(view: RunView) -> Message:
     """What is wrong, in one sentence."""
     arm = accused(view)
     if (why := view.open_reason) is not None:
-        name = "first.baseline" if view.against_baseline else "first.open"
-        return say(name, arm=Code(arm.name), baseline=Code(view.run.baseline), why=why)
+        if view.baseline_is_at_fault:
+            arms = [Code(one.name) for one in view.against_baseline]
+            return say("first.baseline", arms=arms, baseline=Code(view.run.baseline), why=why)
+        return say("first.open", why=why)
     if not arm.corrupt:
         return say(
             "first.benign" if view.run.greedy else "first.benign.drawn",

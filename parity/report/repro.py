@@ -38,6 +38,8 @@ LARGEST = 4 * 2**20
 
 def repro_of(view: RunView) -> tuple[str | None, Message | None]:
     """The script for what the case is about, or None and why there is none."""
+    if view.baseline_is_at_fault:
+        return None, message("report.of_swapped", "it is made from the comparison with the sides swapped.")
     if view.chosen is None or not view.chosen.is_corrupt:
         return None, message("report.nothing_corrupt", "nothing corrupt was found.")
     try:

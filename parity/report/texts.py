@@ -24,7 +24,8 @@ ENGLISH: dict[str, str] = {
     "{version})",
     "title.benign.drawn": "no fault: {completions} completions drawn with {setting} ({model}, {version})",
     "title.open": "not decided: {why} ({model}, {version})",
-    "title.baseline": "{why} ({model}, {version})",
+    "title.baseline": "tokens that {arbiter} does not support in {count} completions with {setting} ({model}, "
+    "{version})",
     "heading.environment": "Your current environment",
     "heading.bug": "🐛 Describe the bug",
     "heading.before": "Before submitting a new issue...",
@@ -64,7 +65,7 @@ ENGLISH: dict[str, str] = {
     "first.benign.drawn": "**Nothing corrupt was found in {arm}**: no test tells its {completions} completions, drawn "
     "at random, from those of {baseline}.",
     "first.open": "**Not decided**: {why}",
-    "first.baseline": "**{arm} is not accused, {baseline} is**: {why}",
+    "first.baseline": "**{baseline} is accused, not {arms}**: {why}",
     "first.condition": "Common condition: {condition}",
     "first.rate": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}).",
     "first.rate.whole": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}), each by itself; "
@@ -92,7 +93,7 @@ ENGLISH: dict[str, str] = {
     "completions of {arm}.",
     "lead.verdict": "Verdict of the run: {verdict}. {reasons}",
     "lead.unfinished": "The run has no verdict ({status}): this is what there is of it so far.",
-    "lead.planted": "**A fault was planted in this engine on purpose ({fault}): this is an example, not to be filed.**",
+    "lead.planted": "**A fault was planted on purpose in {arms} ({fault}): this is an example, not to be filed.**",
     "lead.rule": "A token counts as explained by rounding when, teacher-forced with speculation off "
     "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens after the first "
     "difference are judged too.",

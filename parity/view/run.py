@@ -196,12 +196,19 @@ class RunView:
 
     @property
     def suspected(self) -> list[ArmView]:
-        """The arms that the report accuses: that of the finding asked for, or every one that diverged."""
+        """The arms that the report accuses: that of the finding asked for, every one that diverged, or the baseline."""
         if self.asked_for_finding and self.chosen is not None:
             return [self.arm(self.chosen.arm)]
+        if self.baseline_is_at_fault:
+            return [self.baseline]
         return [arm for arm in self.candidates if arm.corrupt] or (
             [self.arm(self.chosen.arm)] if self.chosen is not None else []
         )
+
+    @property
+    def baseline_is_at_fault(self) -> bool:
+        """An arbiter says so, and nothing is corrupt in the others: no finding of this run shows the fault."""
+        return bool(self.against_baseline) and not any(arm.corrupt for arm in self.candidates)
 
     @cached_property
     def suspect(self) -> Suspect | None:

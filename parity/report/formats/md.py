@@ -18,7 +18,7 @@ from parity.messages import Message, heard, message, shortened
 from parity.records import Json
 from parity.records.objects import object_of
 from parity.report import facts, first_screen
-from parity.report.background import background
+from parity.report.background import background, what_next
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.examples import example
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
@@ -107,7 +107,7 @@ def _documents(view: RunView, wanted: Wanted) -> list[Document]:
 
 
 def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Message]:
-    if any(arm.planted for arm in view.suspected):
+    if next(facts.planted(view), None) is not None:
         yield message(
             "report.advice.planted", "a fault was planted in that engine on purpose: an example, not to be filed"
         )
@@ -220,7 +220,9 @@ def _description(
     points = [*first_screen.points(view), *_again(view, script)]
     if points:
         yield "\n".join(f"- {in_markdown(line, texts.language)}" for line in points)
-    if view.chosen is not None:
+    if view.baseline_is_at_fault:  # near-ties are no example of that
+        yield from what_next(view, texts)
+    elif view.chosen is not None:
         yield from _which(view, texts)
         yield from sections_in_markdown(example(view, view.chosen), view, texts)
     yield f"#### {texts('heading.repro')}"

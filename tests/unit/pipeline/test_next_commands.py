@@ -81,10 +81,15 @@ def test_a_baseline_that_the_arbiter_rejects_is_named(parity: Parity) -> None:
     assert after["suspect"]["name"] == "the baseline replay/fake-mtp"
     for format_ in ("md", "html"):
         report = parity("report", "--format", format_, "-o", "-").stdout
-        assert "is not accused" in report
+        assert "is accused, not" in report
         assert "it is the baseline that is at fault" in report
         assert "Nothing corrupt was found" not in report.split("How it was judged")[0]
         assert "no fault:" not in report
+    shown = parity("report").stdout.split("How it was judged")[0]
+    assert shown.startswith("# tokens that fake does not support in 1 completion with replay/fake-mtp")
+    assert "#### Expected" not in shown  # a near-tie is no example of that
+    assert "--arbiter fake" in shown
+    assert "the sides swapped" in shown
     assert '<failure type="baseline"' in parity("report", "--format", "junit", "-o", "-").stdout
     assert "parity reduce" not in parity("runs", "show").stdout  # there is no finding to shrink
     (swap,) = [shlex.split(one["command"]) for one in after["next"]]

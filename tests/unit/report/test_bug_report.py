@@ -106,6 +106,10 @@ def test_a_planted_fault_says_that_it_is_not_to_be_filed() -> None:
     environment = {"variables": {"PARITY_FAULT": "loop:rate=0.1"}, "versions": {"vllm": "0.32.0"}}
     planted = make_case(arms=[arm_case(BASE), arm_case(MTP, environment=environment)])
     assert "not to be filed" in bug_reports(planted, wanted("vllm"))[0].markdown
+    both = make_case(arms=[arm_case(BASE, environment=environment), arm_case(MTP, environment=environment)])
+    report = bug_reports(both, wanted("vllm"))[0].markdown
+    assert f"planted on purpose in `{BASE}`, `{MTP}`" in report
+    assert report.count("not to be filed") == 1
     assert "not to be filed" not in bug_reports(make_case(), wanted("vllm"))[0].markdown
 
 
