@@ -24,7 +24,7 @@ def background(view: RunView, texts: Texts, others: Mapping[str, str]) -> Iterat
     """What a reader looks up once the first screen has made him curious."""
     yield f"{_verdict(view, texts)}\n\n{_lead(view, texts)}"
     yield from _inside(view, texts)
-    if not view.baseline_is_at_fault:
+    if not of_what_is_open(view):
         yield from what_next(view, texts)
     arms = table_text.markdown(view, texts.language).rstrip()
     yield f"#### {texts('heading.measured_table')}\n\n{arms}"
@@ -39,6 +39,11 @@ def background(view: RunView, texts: Texts, others: Mapping[str, str]) -> Iterat
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
+
+
+def of_what_is_open(view: RunView) -> bool:
+    """Is what would decide it all that there is to say? Near-ties are no example of what is open."""
+    return view.open_reason is not None and not view.asked_for_finding
 
 
 def what_next(view: RunView, texts: Texts) -> Iterator[str]:

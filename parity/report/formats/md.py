@@ -18,7 +18,7 @@ from parity.messages import Message, heard, message, shortened
 from parity.records import Json
 from parity.records.objects import object_of
 from parity.report import facts, first_screen
-from parity.report.background import background, what_next
+from parity.report.background import background, of_what_is_open, what_next
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.examples import example
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
@@ -220,7 +220,7 @@ def _description(
     points = [*first_screen.points(view), *_again(view, script)]
     if points:
         yield "\n".join(f"- {in_markdown(line, texts.language)}" for line in points)
-    if view.baseline_is_at_fault:  # near-ties are no example of that
+    if of_what_is_open(view):
         yield from what_next(view, texts)
     elif view.chosen is not None:
         yield from _which(view, texts)

@@ -104,6 +104,7 @@ def test_a_report_on_an_open_run_does_not_say_that_nothing_is_wrong(parity: Pari
     assert report.startswith("# not decided: 1 completion differs and nothing says whether that is noise")
     assert "**Not decided**" in report
     assert "no fault" not in report
+    assert "#### What would decide it" in report.split("How it was judged")[0]
 
 
 def test_recordings_that_nobody_can_score_are_decided_by_an_arbiter_too(parity: Parity) -> None:

@@ -150,6 +150,14 @@ def test_a_run_without_corruption_reports_near_ties() -> None:
     assert "There is no script for this finding" in report.markdown
 
 
+def test_a_near_tie_is_no_example_of_what_is_open() -> None:
+    finding = finding_case(kind="near_tie", severity="benign", gap=0.05, length=1)
+    case = make_case(arms=[arm_case(BASE), arm_case(MTP, corrupt=False)], finding=finding)
+    open_ = replace(case, run=replace(case.run, verdict="INCONCLUSIVE"))
+    assert "#### Expected" not in bug_report(open_, "vllm").markdown
+    assert "#### Expected" in bug_report(replace(open_, asked_for_finding=True), "vllm").markdown
+
+
 def test_a_finding_about_all_samples_of_a_run_is_told_as_one() -> None:
     """Nothing about a token that rounding would explain: the samples as a whole are what is wrong."""
     why = "the surprise of the candidate's samples differs from the baseline's (p = 0.00025 after adjustment)"
