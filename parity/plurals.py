@@ -17,6 +17,7 @@ NOUNS: Final = {
     "choices": "choice",
     "combinations": "combination",
     "packages": "package",
+    "places": "place",
     "parameters": "parameter",
     "preemptions": "preemption",
     "tensors": "tensor",

@@ -253,6 +253,15 @@ class Detectable(_Numbers, frozen=True, kw_only=True):
     """The same of the logit noise, as a share of the baseline's."""
 
 
+class LeaningToken(_Numbers, frozen=True, kw_only=True):
+    """A token whose logprobs the candidate has off the same way in both halves of the completions."""
+
+    token: int
+    nats: float
+    """On average, how much more they lie off their scores than the baseline's."""
+    places: int
+
+
 class NoisySpots(_Numbers, frozen=True, kw_only=True):
     """Where the candidate's residuals are larger than elsewhere, the same in both halves of the completions."""
 
@@ -320,6 +329,8 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     leaning: Mapping[str, float] = {}
     """Nats by which the logprobs of the same tokens ("ids"), or of the same places, lean the same way in both halves of
     the completions."""
+    leaning_tokens: tuple[LeaningToken, ...] = ()
+    """Where those of the same tokens do: the ones of which that is surest."""
     spots: NoisySpots | None = None
     odd_rows: OddRows | None = None
     noisy_part: NoisyPart | None = None

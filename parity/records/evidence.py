@@ -279,6 +279,8 @@ class NumericsEvidence(RunEvidence, frozen=True, kw_only=True):
     """Residuals beyond 0.1 nats, more than the baseline's in 10,000 tokens."""
     largest_residual: float | None = None
     mean_gap_ratio: float | None = None
+    leaning_tokens: tuple[tuple[int, float, int], ...] | None = None
+    """[token, nats by which its logprobs are off the same way, places] of those of which that is surest."""
     other_kernels: tuple[str, ...] | None = None
     """Settings by which the arms are known to compute otherwise."""
 

@@ -67,10 +67,26 @@ def _tokens(view: RunView, finding: FindingView, evidence: Evidence) -> Iterator
         yield Section(None, (say("expected.parted", first=first),))
     if finding.of_run:
         by_samples = not view.run.greedy and not isinstance(evidence, NumericsEvidence)
-        yield Section("heading.evidence.run" if by_samples else SHOWN, (finding.why,))
+        yield Section("heading.evidence.run" if by_samples else SHOWN, (finding.why, *_leaning(view, evidence)))
         return
     by_reference = finding.gap is not None or finding.reference()
     yield Section("heading.evidence" if by_reference else SHOWN, tuple(_reference(view, finding)))
+
+
+def _leaning(view: RunView, evidence: Evidence) -> Iterator[Message]:
+    """The tokens whose logprobs are off the same way each time, with their texts."""
+    if isinstance(evidence, NumericsEvidence) and evidence.leaning_tokens:
+        each = [
+            say(
+                "evidence.leaning.one",
+                token=token,
+                text=Code(view.text.token(token)),
+                nats=f"{nats:+.3f}",
+                places=places,
+            )
+            for token, nats, places in evidence.leaning_tokens
+        ]
+        yield say("evidence.leaning", tokens=each)
 
 
 def _violation(view: RunView, finding: FindingView, evidence: ViolationEvidence) -> Iterator[Section]:

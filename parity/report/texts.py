@@ -128,6 +128,8 @@ ENGLISH: dict[str, str] = {
     "evidence.none": "The reference says nothing of this place: the finding rests on the tokens.",
     "evidence.end": "To end here lies {gap} nats below the best token (allowed: {tolerance}).",
     "evidence.moved": "The gap is that under the request's penalties and biases; the logprobs are those without.",
+    "evidence.leaning": "The surest of these tokens: {tokens}.",
+    "evidence.leaning.one": "{token} {text} by {nats} nats ({places} places)",
     "evidence.steps": "These are the engine's own counts. No reference and no tolerance has a part in it.",
     "evidence.lanes": "Requests: {names}",
     "evidence.undamaged": "The tokens of this completion are those of {arm}: the fault left no trace in them.",

@@ -63,7 +63,7 @@ noise of one unit makes up to 2.9 times the gap that it should, and three times 
 residuals lean, or which tokens have large ones, may be a kernel's own."""
 
 SHOWN = 8
-"""Spots that the statistics name."""
+"""Spots and tokens that the statistics name."""
 
 UNIT = 1 / 16
 """Nats: the bf16 unit of logits between 8 and 16, where nothing shows it."""
@@ -218,7 +218,12 @@ def measure_numerics(
         gaps_of_one_unit=gaps.of_one_unit,
         detectable=detectable_effects(sums.shifts, sums.blocks, looked.baseline.wide, len(tests), alpha),
     )
-    return _with_failed(found, tests, alpha)
+    found = _with_failed(found, tests, alpha)
+    if "ids" not in found.failed:
+        return found
+    variance = looked.baseline.capped.variance + looked.candidate.capped.variance
+    by_id = learned[list(GROUPINGS).index("ids")]
+    return structs.replace(found, leaning_tokens=leaning.leaning_tokens(by_id, variance)[:SHOWN])
 
 
 def _first_questions(

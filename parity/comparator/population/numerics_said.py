@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parity.comparator.detect.logprobs import LOGPROB_TOLERANCE
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.numerics import Gaps, beyond_any_kernels
-from parity.comparator.stats import Drift, Numerics
+from parity.comparator.stats import Drift, LeaningToken, Numerics
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
 from parity.records import Finding, Kind, Severity
@@ -29,6 +31,7 @@ def numerics_findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps
         extra_wide_per_10_000=_rounded(found.extra_wide_per_10_000, 2),
         largest_residual=None if found.candidate is None else _rounded(found.candidate.largest),
         mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
+        leaning_tokens=tuple((one.token, round(one.nats, 4), one.places) for one in found.leaning_tokens) or None,
         other_kernels=found.other_kernels or None,
     )
     open_without_scores = of_few_tokens(found)
@@ -65,6 +68,26 @@ def _why(found: Numerics, drift: Drift | None, gaps: Gaps) -> Message:
         else message("numerics.no_more", "noise of one bf16 unit on every logit would explain that"),
         kernels=_kernels(found),
     )
+
+
+def _leaning(tokens: Sequence[LeaningToken]) -> Message | str:
+    if not tokens:
+        return ""
+    each = [
+        message(
+            "numerics.token",
+            "{token} by {nats:+.3f} nats in {places} places",
+            token=one.token,
+            nats=one.nats,
+            places=one.places,
+        )
+        for one in tokens[:NAMED]
+    ]
+    return message("numerics.tokens", " (surest of the ids {tokens})", tokens=each)
+
+
+NAMED = 3
+"""Tokens in the sentence; the evidence has more."""
 
 
 def _kernels(found: Numerics) -> Message:
@@ -113,8 +136,9 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: Gaps) -> list[Message]:
         said.append(
             message(
                 "numerics.ids",
-                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats",
+                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats{tokens}",
                 size=found.leaning["ids"],
+                tokens=_leaning(found.leaning_tokens),
             )
         )
     if "places" in found.failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from worlds.world import PREFILL
 from parity.comparator import Comparison, compare
 from parity.comparator.inputs.settings import differences, other_kernels
 from parity.comparator.population import detectable, residual_tests, spots
-from parity.comparator.population.numerics import Gaps, measure_numerics
-from parity.comparator.population.stretches import Looked
+from parity.comparator.population.leaning import BOTH, MOST_NAMES, by_id, leaning_tokens, learn
+from parity.comparator.population.numerics import SHOWN, Gaps, measure_numerics
+from parity.comparator.population.stretches import Looked, in_one_pass
 from parity.comparator.reference.floor import best_differences, logit_unit
 from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.residuals import PairedResiduals, Residuals, chosen_logprobs, paired_residuals
@@ -390,6 +392,44 @@ def test_clean_runs_with_heavy_tails_are_not_accused() -> None:
         assert found is not None
         assert not found.failed
         assert not found.baseline_off
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tokens_that_are_off_the_same_way_each_time_are_named(seed: int) -> None:
+    arms = null(np.random.default_rng(seed), 200, 64)
+    biased = arms.candidate_token % 50 == 7
+    found = measured(structs.replace(arms, candidate=arms.candidate + np.where(biased, 0.05, 0.0)))
+    assert found is not None
+    assert "ids" in found.failed
+    assert len(found.leaning_tokens) == SHOWN
+    for one in found.leaning_tokens:
+        assert one.token % 50 == 7
+        assert one.nats == pytest.approx(0.05, abs=0.025)
+        places = int((arms.candidate_token == one.token).sum())
+        assert places / 2 <= one.places <= places  # those after the same tokens count once
+
+
+def test_hardly_a_token_is_named_where_none_leans() -> None:
+    named = []
+    for seed in range(40):
+        looked = Looked(Residuals.of(null(np.random.default_rng(seed), 100, 512)), 1 / 16)
+        (learned,) = in_one_pass(looked, [partial(learn, by_id, BOTH)])
+        named += leaning_tokens(learned, looked.baseline.capped.variance + looked.candidate.capped.variance)
+    assert len(named) <= 1  # of 20,000
+
+
+def test_ids_that_are_none_are_not_named() -> None:
+    arms = null(np.random.default_rng(0), 200, 64)
+    token = np.where(arms.candidate_token == 7, MOST_NAMES + 3, arms.candidate_token)
+    off = np.where(token == MOST_NAMES + 3, 0.3, 0.0)
+    looked = Looked(
+        Residuals.of(
+            structs.replace(arms, baseline_token=token, candidate_token=token, candidate=arms.candidate + off)
+        ),
+        1 / 16,
+    )
+    (learned,) = in_one_pass(looked, [partial(learn, by_id, BOTH)])
+    assert leaning_tokens(learned, 1e-4) == ()
 
 
 @pytest.mark.parametrize("by_context", [True, False])
