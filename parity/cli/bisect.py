@@ -17,7 +17,6 @@ from parity.messages import Message, joined, message
 
 if TYPE_CHECKING:
     from parity.comparator import Suspect
-    from parity.plan import Plan
     from parity.records import Json
     from parity.reduce.case import Case
     from parity.reduce.hypothesis import Asked
@@ -60,7 +59,7 @@ def settings(
     with Store.open(options.db) as store:
         subject = _subject(store, run_id, plan_file, failing)
         subject, hosts = placed_subject(subject, options)
-        suspect = None if plan_file is not None else _suspect(store, run_id, subject.plan)
+        suspect = None if plan_file is not None else _suspect(store, run_id)
         other = find_arm(subject.plan, passing or subject.plan.baseline)
         directory = options.out or subject.directory(f"settings {other.name}")
         goal = _goal(subject, options)
@@ -170,14 +169,11 @@ def _goal(subject: Subject, options: SearchOptions) -> Goal:
     return Goal(tokens=subject.case.tokens * subject.plan.rounds, alpha=options.alpha, beta=options.beta)
 
 
-def _suspect(store: Store, run_id: str | None, plan: Plan) -> Suspect | None:
-    """What the arms of the run together point at."""
-    from parity.comparator import triangulate
-    from parity.records import Verdict
+def _suspect(store: Store, run_id: str | None) -> Suspect | None:
+    """What the arms of the run together point at, or one alone; controls are none."""
+    from parity.view import of_store
 
-    run = store.run(run_id)
-    verdicts = {row.name: Verdict(row.verdict) for row in store.arms(run.id) if row.verdict and not row.is_baseline}
-    return triangulate(verdicts, plan.baseline)
+    return of_store(store, store.run(run_id).id, limit=1).suspect_of_any
 
 
 def _known_versions(backend: str) -> Sequence[str]:

@@ -423,6 +423,17 @@ class Rates(_Numbers, frozen=True, kw_only=True):
     """Findings about the run as a whole, by kind."""
 
 
+class FirstFault(_Numbers, frozen=True, kw_only=True):
+    """Where a completion goes wrong first. position, token: None where it does as a whole."""
+
+    request: str
+    round: int
+    sample: int
+    position: int | None
+    token: int | None
+    """The candidate's."""
+
+
 class Stats(Rates, frozen=True, kw_only=True):
     """All numbers of a comparison."""
 
@@ -455,6 +466,8 @@ class Stats(Rates, frozen=True, kw_only=True):
     moved: Moved | UnsetType = UNSET
     """Of what was decoded greedily."""
     arbiter: ArbiterStats | UnsetType = UNSET
+    faults_at: tuple[FirstFault, ...] = ()
+    """Of some of the corrupt completions, the same ones in every arm that has them: do arms go wrong alike?"""
 
     @property
     def baseline_at_fault(self) -> bool:

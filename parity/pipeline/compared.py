@@ -12,7 +12,7 @@ from typing import IO, Any
 import orjson
 
 from parity.comparator import Comparison
-from parity.comparator.stats import Numerics, Stats
+from parity.comparator.stats import FirstFault, Numerics, Stats
 from parity.errors import writing
 from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
@@ -29,6 +29,7 @@ class _Kept:
     reasons: tuple[Message, ...]
     against_baseline: bool
     numerics: Numerics | None
+    faults_at: tuple[FirstFault, ...]
     said: tuple[int, int]
     classes: tuple[int, int]
     many: Sequence[Finding] | None
@@ -64,6 +65,7 @@ class Compared(Mapping[str, Comparison]):
                 comparison.reasons,
                 comparison.stats.baseline_at_fault,
                 comparison.stats.numerics or None,
+                comparison.stats.faults_at,
                 said,
                 self._append(orjson.dumps(classes)),
                 many,
@@ -79,6 +81,9 @@ class Compared(Mapping[str, Comparison]):
     def numerics(self) -> dict[str, Numerics]:
         """Of the arms that have any."""
         return {arm: kept.numerics for arm, kept in self._kept.items() if kept.numerics is not None}
+
+    def faults_at(self) -> dict[str, tuple[FirstFault, ...]]:
+        return {arm: kept.faults_at for arm, kept in self._kept.items()}
 
     def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from parity.comparator import Suspect, suspect_of_run
+from parity.comparator import Suspect, suspect_of_run, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Kind, Verdict
@@ -212,11 +212,20 @@ class RunView:
 
     @cached_property
     def suspect(self) -> Suspect | None:
+        return self._told_by_arms(suspect_of_run)
+
+    @property
+    def suspect_of_any(self) -> Suspect | None:
+        """The same where the verdict of one arm counts as a pattern: for who asks engines about it."""
+        return self._told_by_arms(triangulate)
+
+    def _told_by_arms(self, ask: Callable[..., Suspect | None]) -> Suspect | None:
         verdicts = {arm.name: Verdict(arm.verdict) for arm in self.candidates if arm.verdict is not None}
         against = [arm.name for arm in self.against_baseline]
         stats = {arm.name: Stats.from_json(arm.stats) for arm in self.candidates if arm.verdict is not None}
         numerics = {arm: one.numerics for arm, one in stats.items() if one.numerics}
-        return suspect_of_run(verdicts, self.run.baseline, against, numerics)
+        faults = {arm: one.faults_at for arm, one in stats.items()}
+        return ask(verdicts, self.run.baseline, against, numerics, faults)
 
     @property
     def against_baseline(self) -> list[ArmView]:

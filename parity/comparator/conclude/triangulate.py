@@ -3,14 +3,14 @@ tell."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
 
 from parity.comparator.conclude import sizes
-from parity.comparator.stats import Numerics
+from parity.comparator.stats import FirstFault, Numerics
 from parity.messages import Message, message
 from parity.records import Verdict
 
@@ -19,6 +19,11 @@ _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
 
 
 _NO_NUMBERS: Final[Mapping[str, Numerics]] = MappingProxyType({})
+_NO_FAULTS: Final[Mapping[str, Sequence[FirstFault]]] = MappingProxyType({})
+
+ALIKE: Final = 0.5
+"""Share of the faults of two arms, of the fewer, that are at one place with one token: from here on they go wrong
+alike. Faults of their own share a place and a token by chance alone."""
 
 
 class Suspect(Struct, frozen=True):
@@ -33,10 +38,11 @@ def suspect_of_run(
     baseline: str,
     against_baseline: Collection[str] = (),
     numerics: Mapping[str, Numerics] = _NO_NUMBERS,
+    faults: Mapping[str, Sequence[FirstFault]] = _NO_FAULTS,
 ) -> Suspect | None:
     """The same of all arms of a run. One verdict alone is no pattern, unless an arbiter accuses the baseline."""
     is_pattern = len(verdicts) > 1 or bool(against_baseline)
-    return triangulate(verdicts, baseline, against_baseline, numerics) if is_pattern else None
+    return triangulate(verdicts, baseline, against_baseline, numerics, faults) if is_pattern else None
 
 
 def triangulate(
@@ -44,15 +50,17 @@ def triangulate(
     baseline: str,
     against_baseline: Collection[str] = (),
     numerics: Mapping[str, Numerics] = _NO_NUMBERS,
+    faults: Mapping[str, Sequence[FirstFault]] = _NO_FAULTS,
 ) -> Suspect | None:
     """Name the suspect from the verdict of each candidate arm against one baseline (`backend/variant`).
 
     `against_baseline`: candidates that an arbiter supports where they diverge, and not the baseline. Where there are
     such, the verdicts of the others are against a faulty baseline and say nothing. numerics: those of the run as a
-    whole, by candidate.
+    whole, by candidate. faults: where completions go wrong, by candidate.
 
-    An arm that is INCONCLUSIVE neither agrees nor diverges. With `base` and speculating arms on several backends:
-    a backend whose `base` already diverges has a numerics problem of its own; a backend whose `base` passes while
+    An arm that is INCONCLUSIVE neither agrees nor diverges. Where arms of several backends go wrong alike, and no other
+    backend agrees with the baseline, it may as well be the baseline. With `base` and speculating arms on several
+    backends: a backend whose `base` already diverges is at fault by itself; a backend whose `base` passes while
     its speculation diverges has it in its speculation; speculation that diverges wherever it was tried is an
     upstream bug. Where one arm with speculation passes and another of the same backend diverges, its settings are
     suspected. Where a variant without speculation diverges beside one with it, no part is named. Where nothing
@@ -68,8 +76,39 @@ def triangulate(
                 arms=sorted(against_baseline),
             ),
         )
+    alike = _alike(verdicts, baseline, faults)
+    if alike:
+        return Suspect(
+            message(
+                "suspect.baseline_or_common",
+                "the baseline {baseline}, or what {arms} have in common",
+                baseline=baseline,
+                arms=alike,
+            ),
+            message(
+                "suspect.alike", "these differ from it in the same completions, at the same places, by the same tokens"
+            ),
+        )
     verdicts = {**verdicts, baseline: Verdict.PASS}
-    return _by_verdicts(verdicts, baseline) or _by_sizes(verdicts, numerics)
+    return _by_verdicts(verdicts, baseline, numerics) or _by_sizes(verdicts, numerics)
+
+
+def _alike(verdicts: Mapping[str, Verdict], baseline: str, faults: Mapping[str, Sequence[FirstFault]]) -> list[str]:
+    """Arms of several backends that go wrong alike, where no arm without speculation on another backend agrees with the
+    baseline: it is one against many then."""
+    own = baseline.partition("/")[0]
+    if any(
+        verdict is Verdict.PASS and backend != own and not _speculates(variant)
+        for (backend, _, variant), verdict in ((arm.partition("/"), verdict) for arm, verdict in verdicts.items())
+    ):
+        return []
+    wrong = {arm: frozenset(faults.get(arm, ())) for arm, one in verdicts.items() if one is Verdict.DIVERGED}
+    groups = (
+        [other for other, theirs in wrong.items() if mine and len(mine & theirs) >= ALIKE * min(len(mine), len(theirs))]
+        for mine in wrong.values()
+    )
+    most = max(groups, key=len, default=[])
+    return sorted(most) if len({arm.partition("/")[0] for arm in most}) > 1 else []
 
 
 def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics]) -> Suspect | None:
@@ -121,16 +160,20 @@ def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics])
     )
 
 
-def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | None:
+def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str, numerics: Mapping[str, Numerics]) -> Suspect | None:
     """`verdicts`: the baseline's among them."""
     diverged = {arm for arm, verdict in verdicts.items() if verdict is Verdict.DIVERGED}
     if not diverged:
         return None
     plain = {arm.partition("/")[0]: arm for arm in verdicts if arm.partition("/")[2] == "base"}
-    broken = sorted(backend for backend, arm in plain.items() if arm in diverged)
+    own = baseline.partition("/")[0]  # what parts its arms is their settings, were it only that the baseline speculates
+    broken = sorted(backend for backend, arm in plain.items() if arm in diverged and backend != own)
     if broken:
+        of_numbers = all((one := numerics.get(plain[backend])) is not None and one.failed for backend in broken)
         return Suspect(
-            message("suspect.numerics", "numerics of {backends}", backends=broken),
+            message("suspect.numerics", "numerics of {backends}", backends=broken)
+            if of_numbers
+            else message("suspect.engine", "the engine on {backends}", backends=broken),
             message(
                 "suspect.diverges_already",
                 "{backends} diverged from {baseline} without speculation already",

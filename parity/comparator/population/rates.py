@@ -91,8 +91,11 @@ def with_findings_of_run(stats: Stats, findings: Iterable[Placed]) -> Stats:
 def recounted(stats: Stats, classes: Mapping[Key, CompletionClass], findings: Iterable[Placed]) -> Stats:
     """The numbers of a comparison to which findings were added, or whose classes changed. What a run without a fault
     could have missed is said of none that has one."""
+    findings = tuple(findings)
     counted = rates(classes, findings)
-    found = msgspec.structs.replace(stats, **msgspec.structs.asdict(counted))
+    corrupt = {one.key for one in findings if one.severity is Severity.CORRUPT}
+    still = tuple(one for one in stats.faults_at if Key(one.request, one.round, one.sample) in corrupt)
+    found = msgspec.structs.replace(stats, **msgspec.structs.asdict(counted), faults_at=still)
     return msgspec.structs.replace(found, missed=(), fault_rate_not_excluded=None) if counted.corrupt else found
 
 

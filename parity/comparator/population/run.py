@@ -17,6 +17,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.population import missed, rates
 from parity.comparator.population.drawn_run import tested
+from parity.comparator.population.first_faults import first_places
 from parity.comparator.population.moved import moved
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
@@ -90,6 +91,7 @@ def measure(
         sampling=UNSET if tests is None else tests,
         numerics=whole.numerics,
         over_rounds=over_rounds(pairs, gaps, alpha) or UNSET,
+        faults_at=first_places(heads(corrupt_of(completions.findings)), inputs.candidate),
     )
     in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places, ends) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:

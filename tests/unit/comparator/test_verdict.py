@@ -74,7 +74,7 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
         ({"cpu/mtp": PASS, "npu/base": PASS, "npu/mtp": PASS}, None),
         ({"cpu/mtp": PASS, "npu/base": PASS, "npu/mtp": DIVERGED}, "speculation on npu"),
         ({"cpu/mtp": DIVERGED, "npu/base": PASS, "npu/mtp": DIVERGED}, "speculation everywhere"),
-        ({"cpu/mtp": PASS, "npu/base": DIVERGED, "npu/mtp": DIVERGED}, "numerics of npu"),
+        ({"cpu/mtp": PASS, "npu/base": DIVERGED, "npu/mtp": DIVERGED}, "the engine on npu"),
         ({"cpu/mtp": DIVERGED}, "speculation on cpu"),
         ({"cpu/mtp-k3": DIVERGED, "cpu/eager": PASS}, "speculation on cpu"),
         ({"cpu/mtp": PASS, "cpu/eager": DIVERGED}, "the settings of cpu/eager"),

@@ -120,3 +120,12 @@ def test_what_was_planted_in_a_control_is_no_cause_of_the_bug_reported() -> None
     clean = [arm_case(BASE), arm_case(MTP, corrupt=False), arm_case(planted)]
     alone = make_case(arms=clean, finding=of_control, read_why=lambda: whys[1:])
     assert [one.arm for one in alone.why] == [planted], "where there is nothing else"
+
+
+def test_a_control_points_at_nobody() -> None:
+    planted = arm_case(f"{MTP}{CONTROL}row_swap", corrupt=True)
+    sound = make_case(arms=(arm_case("cpu/base"), arm_case(MTP, corrupt=False), planted))
+    assert (sound.suspect, sound.suspect_of_any) == (None, None)
+    found = make_case(arms=(arm_case("cpu/base"), arm_case(MTP, corrupt=True), planted)).suspect_of_any
+    assert found is not None
+    assert str(found.name) == "speculation on cpu"
