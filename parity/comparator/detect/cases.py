@@ -26,6 +26,11 @@ from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message
 from parity.records import Completion, Key, Kind
 
+CONTRADICTION = 0.25
+"""Nats beyond the tolerance by which the reference must reject the baseline's own token to be taken as a
+contradiction: the baseline chose it, with the noise of one more kernel. More than that where the baseline's own tokens
+show more noise (`Doubt.limit`): vLLM 0.32 on CPU chose one of 38,260 that its prefill has 0.56 nats below the best."""
+
 
 class Habit(Struct, frozen=True):
     """At how many positions of a completion own logprobs are off that say nothing of it."""
@@ -92,6 +97,11 @@ class Setup(Struct, frozen=True):
     def arms(self) -> tuple[str, str]:
         """Names of baseline and candidate."""
         return self.inputs.arms
+
+    @property
+    def contradiction(self) -> float:
+        """Nats below the best from which on the reference contradicts a choice of the baseline."""
+        return max(self.tolerance + CONTRADICTION, self.doubt.limit)
 
 
 class Doubted(Enum):

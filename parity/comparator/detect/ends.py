@@ -125,7 +125,7 @@ def _late(case: Case, setup: Setup) -> Case:
         return case
     if case.baseline_broke:
         return case
-    too_short = stops.unexplained_end(a, setup.rules)
+    too_short = stops.unexplained_end(a, setup.rules) or _rejected_end(case, setup)
     if too_short is not None:
         return replace(case, baseline_end=too_short)
     if case.flip is not None or setup.rules.leaves_open(a) or _within_limit(case, setup):
@@ -137,6 +137,22 @@ def _late(case: Case, setup: Setup) -> Case:
         reason=a.finish_reason,
     )
     return _with(case, Event(Kind.OVERRUN, at, len(b.token_ids) - at, EndEvidence(why=why)))
+
+
+def _rejected_end(case: Case, setup: Setup) -> Message | None:
+    """Why the baseline cannot have ended here by a stop token that is not in its stream; None where it may have."""
+    a, rules = case.a, setup.rules.of(case.a)
+    if a.stop_reason is not None or rules.has_stop_strings or not rules.counts or not rules.leaves_open(a):
+        return None
+    gap = _gap_of_ending(case.b, setup.arms[1], len(a.token_ids), setup)
+    if gap is None or gap[0] <= setup.contradiction:
+        return None
+    return message(
+        "end.rejected",
+        "finish_reason {reason!r} where a stop token lies {gap:.1f} nats below the best one",
+        reason=a.finish_reason,
+        gap=gap[0],
+    )
 
 
 def _within_limit(case: Case, setup: Setup) -> bool:
@@ -302,7 +318,7 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
         reason=b.finish_reason,
         count=len(a.token_ids) - at,
     )
-    gap = _gap_of_ending(a, at, setup)
+    gap = _gap_of_ending(a, setup.arms[0], at, setup)
     if gap is None:
         keeps = setup.rules.keeps_terminator and setup.rules.of(b).terminators
         if b.finish_reason in ("stop", None) and not keeps:
@@ -316,9 +332,9 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
     return _with(case, Event(Kind.EARLY_STOP, at, 0, evidence))
 
 
-def _gap_of_ending(a: Completion, at: int, setup: Setup) -> tuple[float, bool] | None:
-    """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it."""
-    top = setup.reference.score(setup.arms[0], a) or a.lists
-    penalised, said = setup.reference.shaping(a).penalised(a), a.token_ids[:at]
-    gaps = [gap_instead(top, at, token, said, penalised) for token in sorted(setup.rules.of(a).terminators)]
+def _gap_of_ending(of: Completion, arm: str, at: int, setup: Setup) -> tuple[float, bool] | None:
+    """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it. of: who goes on there."""
+    top = setup.reference.score(arm, of) or of.lists
+    penalised, said = setup.reference.shaping(of).penalised(of), of.token_ids[:at]
+    gaps = [gap_instead(top, at, token, said, penalised) for token in sorted(setup.rules.of(of).terminators)]
     return min((gap for gap in gaps if gap is not None), default=None)

@@ -38,11 +38,6 @@ from parity.records.next_steps import NextStep
 
 T = TypeVar("T")
 
-CONTRADICTION = 0.25
-"""Nats beyond the tolerance by which the reference must reject the baseline's own token to be taken as a
-contradiction: the baseline chose it, with the noise of one more kernel. More than that where the baseline's own tokens
-show more noise (`Doubt.limit`): vLLM 0.32 on CPU chose one of 38,260 that its prefill has 0.56 nats below the best."""
-
 
 class Judged(Struct, frozen=True):
     """What was found in all pairs."""
@@ -315,7 +310,7 @@ def _parted(
     rows, others = where.tolist(), at_rows(pairs.candidate, where)
     views = [gaps.get(b.key) for b in others] if gaps else [None] * len(rows)
     said = iter(decided([view for view in views if view is not None], setup.tolerance))
-    believed, can_reject = max(setup.tolerance + CONTRADICTION, setup.doubt.limit), setup.reference.can_reject
+    believed, can_reject = setup.contradiction, setup.reference.can_reject
     parts_at = pairs.parts_at[where].tolist()
     for row, at, b, view, may_overrun in zip(rows, parts_at, others, views, too_long.tolist(), strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None

@@ -318,8 +318,8 @@ def _seen(draws: Draws, shown: Shown, drawn: Sequence[Completion]) -> dict[str, 
 
 
 def _of_cut(found: Cutoffs, drawn: int) -> dict[str, float]:
-    """Nothing where no request cuts anything off."""
-    return {"no_cutoff": found.would_be_seen() * found.completions / drawn} if found.completions else {}
+    """Nothing where no request cuts anything off, or nothing was compared."""
+    return {"no_cutoff": found.would_be_seen() * found.completions / drawn} if found.completions and drawn else {}
 
 
 def _whose(found: list[Finding], crossed: Crossed, draws: Draws) -> tuple[NextStep, ...]:

@@ -48,4 +48,6 @@ def drafts_at(completion: Completion) -> npt.NDArray[np.int64] | None:
 def _fits(trace: SpecTrace, length: int) -> bool:
     if len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
         return False
+    if (trace.accepted > trace.drafted).any():  # more than there were: it says nothing of the steps
+        return False
     return 0 <= 1 + int(np.clip(trace.accepted, 0, length + 33).sum()) + len(trace.accepted) - length <= 32

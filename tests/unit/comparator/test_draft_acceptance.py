@@ -46,6 +46,11 @@ def test_what_became_of_the_draft_at_each_token() -> None:
     assert found.tolist() == [-1, 1, 1, -1, 1, 0, 0]
 
 
+def test_a_trace_that_accepts_more_than_was_drafted_says_nothing() -> None:
+    one = completion(list(range(8)), "a", spec=_trace([3, 2, 0], 2))
+    assert trials(one) is drafts_at(one) is None
+
+
 def _arm(
     seed: int, chance: float, unchecked: float = 0.0, refused: float = 0.0, *, named: bool = False, steps: int = 200
 ) -> Accepted | None:
