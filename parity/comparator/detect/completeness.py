@@ -13,6 +13,7 @@ from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
 from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
+from parity.comparator.reference.gaps import untold
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
@@ -265,6 +266,7 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     if isinstance(min_p, int | float) and min_p > 0:
         kept &= values >= highest + math.log(min_p)
     known = is_chosen.any(axis=1) & np.isfinite(highest[:, 0])
+    known &= ~untold(top.ids, top.values < np.inf, completion.token_ids)
     values, highest, is_chosen, kept = values[known], highest[known], is_chosen[known], kept[known]
     own = np.where(is_chosen, values, -np.inf).max(axis=1)  # the chosen token may be listed twice
     others = np.where(kept & ~is_chosen, np.exp(values - highest), 0.0).sum(axis=1)

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.reference.drawn_lists import Cut, logs_listed
+from parity.comparator.reference.gaps import untold
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 
@@ -21,8 +22,9 @@ LENGTHS: Final = (*range(1, 17), 24, 32)
 
 
 def chance_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, cut: Cut) -> FloatArray:
-    """log of an upper bound of each token's probability, shape (T,); NaN where the list does not hold it. Of a request
-    without penalties: what is listed makes the others no likelier than this, and a cut-off keeps so much at least."""
+    """log of an upper bound of each token's probability, shape (T,); NaN where the list does not hold it, or no logprob
+    of it. Of a request without penalties: what is listed makes the others no likelier than this, and a cut-off keeps so
+    much at least."""
     length = min(len(tokens), len(top))
     result = np.full(len(tokens), np.nan)
     if not length or not top.ids.shape[1]:
@@ -37,7 +39,8 @@ def chance_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, cut: Cut
     with np.errstate(divide="ignore", invalid="ignore"):
         chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
         logs = (chosen - most) / temperature - np.log(kept)
-    result[:length] = np.where(is_chosen.any(axis=1), np.minimum(logs, 0.0), np.nan)
+    known = is_chosen.any(axis=1) & ~untold(top.ids[:length], top.values[:length] < np.inf, tokens[:length])
+    result[:length] = np.where(known, np.minimum(logs, 0.0), np.nan)
     return result
 
 

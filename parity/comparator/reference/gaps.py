@@ -195,8 +195,8 @@ def no_gaps(length: int) -> TokenGaps:
 def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: Penalised | None = None) -> TokenGaps:
     """The gaps of `token_ids` (T,), from the reference's top tokens per position.
 
-    Positions that the logprobs do not cover are unknown. Values above zero or NaN are no logprobs and are
-    left out.
+    Positions that the logprobs do not cover are unknown, and so are those of which the chosen token's own value is no
+    logprob. Values above zero or NaN are none and are left out.
 
     `penalised` is given where the engine chose from other logits than the lists show: by penalties or biases.
     """
@@ -279,6 +279,11 @@ def _covered(ids: Sequence[Ids], values: FloatArray, token_ids: TokenIds) -> Tok
             listed[rest] |= again.any(axis=1)
             highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=1, initial=-np.inf)
             own[rest] = np.maximum(own[rest], highest)
+            impossible = rest[listed[rest] & np.isneginf(own[rest])]
+            if len(impossible):
+                some = impossible[untold(_rows_of(ids, impossible), values[impossible] <= 1e-3, token_ids[impossible])]
+                best[some] = -np.inf
+                best_id[some] = -1
     if not listed.all():
         # A chosen token that is not listed is at most as likely as the last one listed.
         unlisted = values[~listed]
@@ -325,6 +330,13 @@ def _rows_of(parts: Sequence[Ids], rows: npt.NDArray[np.int64]) -> Ids:
     return np.concatenate(found).reshape(len(rows), -1)
 
 
+def untold(ids: npt.NDArray[np.int64], usable: BoolArray, tokens: TokenIds) -> BoolArray:
+    """Where the chosen token stands in the list and what stands beside it is no logprob: that says nothing of it, not
+    that it is unlikely. Shapes (T, K), (T, K) and (T,)."""
+    is_chosen = (ids == tokens[:, None]) & (tokens >= 0)[:, None]  # -1 stands where a list is shorter than others
+    return np.asarray(is_chosen.any(axis=1) & ~(is_chosen & usable).any(axis=1))
+
+
 def _penalised(
     ids: npt.NDArray[np.int64],
     values: FloatArray,
@@ -369,7 +381,7 @@ def _penalised(
             lowest = np.fmin(lowest, own - (unlisted - last))  # raw logprobs that may be raised above its own
         place = np.where(gap < least, at, place)
         least, most = np.fmin(least, gap), np.fmax(most, np.maximum(highest / unit, gap))
-    nothing = ~usable.any(axis=1) | ~np.isfinite(least)
+    nothing = ~usable.any(axis=1) | ~np.isfinite(least) | untold(ids, usable, tokens)
     least[nothing] = np.nan
     most = np.where(nothing | ~listed, np.inf, most)
     bounded = ~nothing & (most > least + EXACT)
@@ -434,6 +446,7 @@ def gap_of_other(
     # One short list: plain Python is faster than arrays here.
     best = here = -math.inf
     last = math.inf
+    is_there = is_told = False
     for listed, value in zip(top.ids[position].tolist(), top.values[position].tolist(), strict=True):
         if -math.inf < value <= 1e-3:
             if value > best:
@@ -442,7 +455,9 @@ def gap_of_other(
                 here = max(here, value)
             elif value < last and listed != own:
                 last = value
-    if best == -math.inf:
+        if listed == token_id:
+            is_there, is_told = True, is_told or value <= 1e-3
+    if best == -math.inf or (is_there and not is_told):  # `untold`
         return None
     if here > -math.inf:
         return best - here, True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.reference.gaps import BoolArray, FloatArray, gap_instead
+from parity.comparator.reference.gaps import BoolArray, FloatArray, gap_instead, untold
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Completion, Key
@@ -154,5 +154,5 @@ def _of_one_width(
     exact = here > -np.inf
     with np.errstate(invalid="ignore"):
         gap = np.where(exact, best - here, best - np.minimum(best, last))
-    gap[best == -np.inf] = np.nan
+    gap[(best == -np.inf) | untold(ids, values <= 1e-3, other)] = np.nan
     return gap, exact

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import logs_listed
+from parity.comparator.reference.gaps import untold
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs
@@ -62,7 +63,7 @@ def tail_logs(
     For a token really drawn from the reference at this temperature, P(tail <= x) <= x: a conservative p-value.
     top_p, top_k and min_p only leave out tokens less likely than those drawn, so the bound holds under them too.
     The mass that is not listed is bounded by what is left of 1 and by the number of tokens there are.
-    NaN where the score does not list the chosen token.
+    NaN where the score does not list the chosen token, or no logprob of it.
 
     `penalised`: what the request's penalties do to the lists, where those show it exactly (`shows_penalties`).
     """
@@ -96,7 +97,8 @@ def tail_logs(
         unlisted = np.minimum(unlisted, vocabulary * np.exp((chosen - most) * power))
         lower = np.where(listed <= chosen[:, None], weights, 0.0).sum(axis=1)
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
-    result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)
+    nothing = ~is_chosen.any(axis=1) | untold(ids, top.values[:length] < np.inf, tokens[:length])
+    result[:length] = np.where(np.isneginf(chosen) & nothing, np.nan, logs)
     return result
 
 

@@ -44,7 +44,8 @@ def of_one_token(ids: list[int], values: list[float], token: int) -> tuple[float
     """(gap, is it a bound, best token, its logprob, the chosen one's), as the words of TokenGaps have it."""
     usable = [value if value <= 1e-3 else -math.inf for value in values]
     best = max(usable)
-    if best == -math.inf:
+    said = [value for one, value in zip(ids, values, strict=True) if one == token]
+    if best == -math.inf or (said and not any(value <= 1e-3 for value in said)):
         return math.nan, False, -1, math.nan, -math.inf if token in ids else math.nan
     own = [value for one, value in zip(ids, usable, strict=True) if one == token]
     last = min((value for value in usable if value > -math.inf), default=math.inf)
@@ -100,8 +101,14 @@ def test_gap_of_another_token_is_by_the_list() -> None:
             here = [v for i, v in pairs if i == token]
             best = max((v for _, v in pairs), default=math.nan)
             others = [v for i, v in pairs if i != own]
+            said = [v for i, v in zip(top.ids[at].tolist(), top.values[at].tolist(), strict=True) if i == token]
+            untold = bool(said) and not any(v <= 1e-3 for v in said)
             wanted = (
-                None if not pairs else (best - max(here), True) if here else (best - min(others, default=best), False)
+                None
+                if untold or not pairs
+                else (best - max(here), True)
+                if here
+                else (best - min(others, default=best), False)
             )
             assert gap_of_other(top, at, token, own=own) == wanted
 
