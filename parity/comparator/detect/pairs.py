@@ -24,7 +24,7 @@ from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.turns import AT_ONCE, looked_at
 from parity.comparator.detect.whole_draws import ArmsDraws
-from parity.comparator.reference.gaps import TokenGaps, decided
+from parity.comparator.reference.gaps import Decided, TokenGaps, decided
 from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.reference.stored import gaps_alone, overlaid
@@ -37,6 +37,11 @@ from parity.records.many_findings import Gathering, joined
 from parity.records.next_steps import NextStep
 
 T = TypeVar("T")
+
+FEW_OF_BOTH, OF_BOTH = 3, 0.5
+"""Tokens that both arms said before they part, and the share of these, from which on a score that rejects them is not
+believed. Where experts lie far apart one in twelve of a sound arm is rejected; of a list shifted by a place, or of
+another request's, nearly every one is."""
 
 
 class Judged(Struct, frozen=True):
@@ -318,6 +323,9 @@ def _parted(
             cases.append(_unscored(row, pairs.baseline[row], b, past, setup))
             continue
         decisions = next(said)
+        if _rejects_both(decisions, view, at, believed):
+            cases.append(replace(_unscored(row, pairs.baseline[row], b, past, setup), contradicted=True))
+            continue
         if not can_reject:
             listed = _unscored(row, pairs.baseline[row], b, past, setup)
             if listed.gaps is not None and bool((listed.gaps.gap > setup.tolerance).any()):
@@ -327,6 +335,16 @@ def _parted(
         against = rival is not None and rival.gap > believed
         cases.append(Case(pairs, row, at, past, view, decisions, from_scores=True, rival=rival, contradicted=against))
     return cases
+
+
+def _rejects_both(found: Decided, view: TokenGaps, at: int, believed: float) -> bool:
+    """Does the score reject what both arms said before they part, at `at`? Then it is not of this text, or both are
+    wrong: it says nothing of the candidate alone."""
+    rejected = found.rejected_in(0, at)
+    if len(rejected) < max(FEW_OF_BOTH, OF_BOTH * at):
+        return False
+    beyond = sum(view.gap.item(place) > believed for place in rejected)
+    return beyond >= max(FEW_OF_BOTH, OF_BOTH * at)
 
 
 def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup: Setup) -> Case:

@@ -1,0 +1,71 @@
+"""Scores of which a few completions' are of another text: what both arms said before they part shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from worlds import PEAKED, Fault, catalogue, speculating
+from worlds.seen_as import VIEWS
+from worlds.trials import Faulty, Setting, Trial, clean, differing, judge
+
+from parity.records import Capture, ScoreKey, Scores, TopLogprobs, Verdict
+
+SETTING = Setting("", PEAKED, 40, {"max_tokens": 80})
+
+
+@cache
+def sound(seed: int) -> Trial:
+    return next(iter(clean(SETTING, seed, arms=(speculating(2),))))
+
+
+def shifted(trial: Trial) -> Scores:
+    """One completion's lists stand a place too late."""
+    first, *_ = scored(trial)
+    top = trial.scores[first]
+    return {**trial.scores, first: TopLogprobs(np.roll(top.ids, 1, 0), np.roll(top.values, 1, 0))}
+
+
+def exchanged(trial: Trial) -> Scores:
+    """Two completions have each other's lists."""
+    first, second, *_ = scored(trial)
+    return {**trial.scores, first: trial.scores[second], second: trial.scores[first]}
+
+
+def scored(trial: Trial) -> list[ScoreKey]:
+    name = trial.candidate.header.arm
+    parted = ((trial.baseline.completions[key], trial.candidate.completions[key]) for key in differing(*arms(trial)))
+    late = (b.key for a, b in parted if len(a.token_ids) > 8 and np.array_equal(a.token_ids[:8], b.token_ids[:8]))
+    return [ScoreKey(name, *key) for key in sorted(late)]
+
+
+def arms(trial: Trial) -> tuple[Capture, Capture]:
+    return trial.baseline, trial.candidate
+
+
+@pytest.mark.parametrize("view", ["scored", "no own logprobs", "differing scored", "candidate, no own"])
+@pytest.mark.parametrize("wrong", [shifted, exchanged])
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_score_that_rejects_what_both_said_accuses_nobody(seed: int, wrong: object, view: str) -> None:
+    trial = sound(seed)
+    assert callable(wrong)
+    found = judge(VIEWS[view](replace(trial, scores=wrong(trial)))).result
+    assert not found.corrupt, [str(one.evidence.why) for one in found.corrupt]
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert any("scores are not of these arms" in str(one) for one in found.reasons)
+
+
+def of_rows(name: str) -> Fault:
+    return next(one for one in catalogue() if one.name == name)
+
+
+@pytest.mark.parametrize("name", ["token replaced", "rest of another row", "tokens lost"])
+def test_faults_beside_such_a_score_are_found(name: str) -> None:
+    trial = Faulty(1, PEAKED).trial(of_rows(name), 3)
+    spared = [key for key in scored(trial) if key[1:] not in trial.truth.rows]
+    top = trial.scores[spared[0]]
+    scores = {**trial.scores, spared[0]: TopLogprobs(np.roll(top.ids, 1, 0), np.roll(top.values, 1, 0))}
+    found = judge(replace(trial, scores=scores))
+    assert (found.found, found.accused) == (found.hit, ())
