@@ -63,11 +63,11 @@ def bounds(top: TopLogprobs, tokens: TokenIds, penalised: Penalised) -> tuple[Fl
     usable = values <= 1e-3
     additive, _ = penalise(np.where(usable, values, -np.inf), seen, penalised.additive, 0.0)
     at_zero = np.where(seen.repeated, additive - (values + seen.bias) * share, additive)
-    own = np.where(is_chosen & usable, at_zero, -np.inf).max(axis=1)
+    own = np.where(is_chosen & usable, at_zero, -np.inf).max(axis=1, initial=-np.inf)
     own_seen = (is_chosen & seen.repeated).any(axis=1)
     with np.errstate(invalid="ignore"):
-        rival_seen = np.where(usable & seen.repeated & ~is_chosen, at_zero, -np.inf).max(axis=1)
-        rival_new = np.where(usable & ~seen.repeated & ~is_chosen, at_zero, -np.inf).max(axis=1)
+        rival_seen = np.where(usable & seen.repeated & ~is_chosen, at_zero, -np.inf).max(axis=1, initial=-np.inf)
+        rival_new = np.where(usable & ~seen.repeated & ~is_chosen, at_zero, -np.inf).max(axis=1, initial=-np.inf)
         low = np.where(~own_seen, (rival_seen - own) / share, -np.inf)
         high = np.where(own_seen, (own - rival_new) / share, np.inf)
     low = np.where(np.isfinite(low) & (low > 0) & np.isfinite(own), low, -np.inf)

@@ -95,3 +95,18 @@ def test_samples_are_no_copies_because_nobody_knows_how_likely_they_are() -> Non
     )
     assert not any(one.kind is Kind.DUPLICATE_COMPLETION for one in result.findings)
     assert result.verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_scores_of_a_repetition_penalty_may_be_empty(left: int) -> None:
+    """As where a script wrote the records and nothing in them."""
+    asked = {"max_tokens": 16, "repetition_penalty": 1.2}
+    (sound,) = clean(Setting("", FLAT, 12, asked), 1, arms=(speculating(2),))
+    nothing = TopLogprobs(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
+    scores = {
+        key: TopLogprobs(top.ids[:left], top.values[:left]) if left and row % 2 else nothing
+        for row, (key, top) in enumerate(sound.scores.items())
+    }
+    found = judge(replace(sound, scores=scores)).result
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert not found.corrupt
