@@ -23,6 +23,7 @@ from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.rates import loop_period
 from parity.comparator.population.residual_tests import LEAST_SHIFT, SELECTION
 from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.surprisal import COLDEST
 from parity.comparator.statistics import (
     FloatArray,
     chi_square_homogeneity,
@@ -137,7 +138,7 @@ def allowed_for_rounding(found: Numerics | None, temperature: float) -> float:
     """
     sides = [] if found is None else [one.sd**2 for one in (found.baseline, found.candidate) if one is not None]
     variance = sum(sides) if sides else UNIT**2
-    return min(ENOUGH, LEAST_SHIFT + SELECTION * variance / min(1.0, temperature) ** 2)
+    return min(ENOUGH, LEAST_SHIFT + SELECTION * variance / min(1.0, max(temperature, COLDEST)) ** 2)
 
 
 def _enough(values: Sequence[FloatArray]) -> bool:

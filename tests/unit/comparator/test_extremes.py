@@ -165,3 +165,11 @@ def test_what_is_no_token_id_where_nobody_names_the_vocabulary(size: int | None,
     (found,) = compare(*arms).corrupt
     assert (found.kind, found.position) == (Kind.INVALID_TOKEN, 0)
     assert said in str(found.evidence.why)
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 5e-324])
+def test_a_temperature_next_to_nothing_is_compared(temperature: float) -> None:
+    """vLLM takes 0.01 for it; its square is no number that a float holds."""
+    arms = [capture(name, *(completion(TEXT, f"p{n}") for n in range(8)), temperature=temperature) for name in "ab"]
+    result = compare(*arms)
+    assert not result.corrupt
