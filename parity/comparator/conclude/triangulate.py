@@ -220,7 +220,15 @@ def _on_one_backend(backend: str, verdicts: Mapping[str, Verdict], diverged: set
             _settings_of([arm for arm in arms if arm in diverged]),
             message("suspect.others_passed", "{arms} also ran with speculation, and passed", arms=passed),
         )
-    if is_baseline:
+    elsewhere = sorted(arm for arm in verdicts if _speculates(arm.partition("/")[2]) and arm not in arms)
+    if elsewhere:
+        why = message(
+            "suspect.others_open",
+            "{backend} agrees without speculation; whether the backends of {arms} do is open",
+            backend=backend,
+            arms=elsewhere,
+        )
+    elif is_baseline:
         why = message(
             "suspect.baseline_without",
             "the baseline is {backend} without speculation; another backend's arms would tell whether the fault is "

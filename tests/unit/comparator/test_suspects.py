@@ -123,3 +123,14 @@ def test_arms_that_go_wrong_alike(
 @pytest.mark.parametrize("baseline", ["cuda/mtp", "cuda/eager"])
 def test_arms_of_the_baselines_backend_differ_by_their_settings(baseline: str) -> None:
     assert triangulate({"cuda/base": DIVERGED, "npu/base": OPEN}, baseline) is None
+
+
+def test_another_backends_speculation_that_ran_is_not_asked_for() -> None:
+    verdicts = {"cuda/mtp": DIVERGED, "npu/base": OPEN, "npu/mtp": DIVERGED}
+    found = triangulate(verdicts, "cuda/base")
+    assert found is not None
+    assert str(found.name) == "speculation on cuda"
+    assert str(found.why) == "cuda agrees without speculation; whether the backends of npu/mtp do is open"
+    alone = triangulate({"cuda/mtp": DIVERGED, "npu/base": OPEN}, "cuda/base")
+    assert alone is not None
+    assert "another backend's arms would tell" in str(alone.why)
