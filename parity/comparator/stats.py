@@ -130,6 +130,8 @@ class DraftsOff(_Numbers, frozen=True, kw_only=True):
     worth: float
     too_few: bool
     p_value: float
+    of_few: int = 0
+    """In so many completions, and in no others."""
 
 
 class SamplingStats(_Numbers, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from parity.records.steps import steps_of
 from parity.records.verification import accepts_at_its_probability
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.9)
 """Share of what is won so far that is staked on a draft."""
@@ -39,6 +40,10 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 TRIALS = 20
 """Runs that are tried with each share."""
 
+FEW, AMONG, ALONE = 3, 8, 1e-3
+"""So many completions, and one in so many at most, have drafts that are off, and no others, where the chance of those
+of the rest is that or more."""
+
 FEWEST = 64
 """Drafts below which nothing is said."""
 
@@ -46,22 +51,30 @@ FEWEST = 64
 class Proposed(Struct, frozen=True):
     """Drafts, one after the other; shapes (N,). accepted: whether it was. most: the largest probability that it may
     have had; of a rejected one that is not named that of the best token. least: the smallest one of a draft that is
-    named (0 for others)."""
+    named (0 for others). sizes: how many of them each completion had."""
 
     accepted: Bools
     most: FloatArray
     least: FloatArray
+    sizes: Ints
+
+    def of(self, completions: Bools) -> Proposed:
+        """Of some of the completions."""
+        kept = np.repeat(completions, self.sizes)
+        return Proposed(self.accepted[kept], self.most[kept], self.least[kept], self.sizes[completions])
 
 
 class Accepted(Struct, frozen=True):
     """p_value: that drafts are accepted at their probability. drafts: looked at; accepted: of these. worth: how many
-    drafts the accepted ones stand for by their probabilities; where `too_few`, how many ought to have been accepted."""
+    drafts the accepted ones stand for by their probabilities; where `too_few`, how many ought to have been accepted.
+    of_few: without so many of the completions they are, FEW at most; 0: not without these either."""
 
     p_value: float
     drafts: int
     accepted: int
     worth: float
     too_few: bool = False
+    of_few: int = 0
 
 
 def proposed_drafts(
@@ -104,26 +117,57 @@ def _of_one(
         drafts, at = draws_of(top, named, width, draws.others + width)
         # Those among the best alone: that another one is listed, where it is the token, follows from what became of it.
         least[at] = np.where(drafts.drawn < width, np.exp(least_likely(drafts, temperature, cut)), 0.0)
-    yield Proposed(accepted, np.maximum(LEAST, np.exp(most)), least[places])
+    yield Proposed(accepted, np.maximum(LEAST, np.exp(most)), least[places], np.array([len(places)]))
 
 
 def accepted_drafts(found: Proposed | None, rounding: float) -> Accepted | None:
     """`rounding`: nats by which the logits of the engine that drew may lie elsewhere. None with too few drafts."""
     if found is None or len(found.accepted) < FEWEST:
         return None
+    sides = _won(found, rounding)
+    p_value, named, accepted = _chance(sides), found.least > 0, found.accepted
+    which = int(np.argmax([side.sum(axis=1).max() for side in sides]))
+    best = sides[which][int(sides[which].sum(axis=1).argmax())]
+    few = _few(found, best, rounding) if p_value < ALONE else 0
+    if which:
+        least = _moved(found.least[named], -rounding)
+        return Accepted(
+            p_value, int(named.sum()), int(accepted[named].sum()), float(least.sum()), too_few=True, of_few=few
+        )
+    worth = float((1.0 / _moved(found.most, rounding))[accepted].sum())
+    return Accepted(p_value, len(accepted), int(accepted.sum()), worth, of_few=few)
+
+
+def _won(found: Proposed, rounding: float) -> list[FloatArray]:
+    """Logs of what each draft wins at each of STAKES, shapes (stakes, N): if too many are accepted, and, where some are
+    named, if too few are."""
     stakes = np.array(STAKES)[:, None]
-    accepted, most, least = found.accepted, _moved(found.most, rounding), _moved(found.least, -rounding)
-    worth = np.where(accepted, 1.0 / most, 0.0)
-    too_many = np.log1p(stakes * (worth - 1.0)).sum(axis=1)
-    named = least > 0
-    odds = least[named] / np.maximum(1.0 - least[named], 1e-9)
-    too_few = np.log1p(stakes * np.where(accepted[named], -1.0, odds)).sum(axis=1)
-    sides = [too_many, too_few] if named.any() else [too_many]
-    log_won = float(_log_mean(np.concatenate(sides)))
-    p_value = float(np.exp(min(0.0, -log_won)))
-    if len(sides) > 1 and too_few.max() > too_many.max():
-        return Accepted(p_value, int(named.sum()), int(accepted[named].sum()), float(least[named].sum()), too_few=True)
-    return Accepted(p_value, len(accepted), int(accepted.sum()), float(worth.sum()))
+    worth = np.where(found.accepted, 1.0 / _moved(found.most, rounding), 0.0)
+    sides = [np.log1p(stakes * (worth - 1.0))]
+    named = found.least > 0
+    if named.any():
+        least = _moved(found.least, -rounding)
+        odds = np.where(found.accepted, -1.0, least / np.maximum(1.0 - least, 1e-9))
+        sides.append(np.where(named, np.log1p(stakes * odds), 0.0))
+    return sides
+
+
+def _few(found: Proposed, won: FloatArray, rounding: float) -> int:
+    """Of how many completions the drafts must be left out until nothing is off; won: of each draft."""
+    row = np.repeat(np.arange(len(found.sizes)), found.sizes)
+    most = np.argsort(-np.bincount(row, won, len(found.sizes)), kind="stable")[: min(FEW, len(found.sizes) // AMONG)]
+    kept = np.ones(len(found.sizes), dtype=np.bool_)
+    for count, one in enumerate(most.tolist(), 1):
+        kept[one] = False
+        if _chance(_won(found.of(kept), rounding)) >= ALONE:
+            return count
+    return 0
+
+
+def _chance(sides: list[FloatArray]) -> float:
+    """The p-value of the mean of what is won, over stakes and sides."""
+    log_won = float(_log_mean(np.concatenate([side.sum(axis=1) for side in sides])))
+    return float(np.exp(min(0.0, -log_won)))
 
 
 def unchecked_seen(found: Proposed | None, rounding: float, alpha: float) -> float | None:

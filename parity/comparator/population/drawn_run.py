@@ -29,7 +29,7 @@ from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds
+from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, words
 from parity.records.evidence import RunEvidence
 
 PROVEN: Final = 30.0
@@ -254,6 +254,14 @@ def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -
 
 
 def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
+    if found.of_few:
+        return message(
+            "run.drafts_of_few",
+            "in {completions} drafts are not accepted at their probability; the rest alone shows nothing (p = "
+            "{p_value:.2g} after adjustment)",
+            completions=words.completions(found.of_few),
+            p_value=p_value,
+        )
     if found.too_few:
         return message(
             "run.drafts_rejected",
@@ -276,6 +284,15 @@ def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
 
 
 def _mixed(found: mixtures.Mixed, p_value: float) -> tuple[Message, Kind]:
+    if found.of_few:
+        alone = message(
+            "run.mixture_of_few",
+            "the tokens of {completions} are too unlikely for what was asked; the rest alone shows nothing (p = "
+            "{p_value:.2g} after adjustment)",
+            completions=list(map(str, found.of_few)),
+            p_value=p_value,
+        )
+        return alone, Kind.UNJUSTIFIED
     why = message(
         "run.mixture",
         "about {share:.0%} of the candidate's {completions} completions look as if drawn otherwise than asked: {way} "

@@ -20,6 +20,7 @@ from parity.comparator.reference.other_draws import WAYS, ArmsOdds, Odds, Way
 from parity.comparator.statistics import FloatArray
 from parity.comparator.stats import WaySeen
 from parity.messages import Message, message
+from parity.records import Key
 
 MIXED: Final = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 """Shares of the completions that are taken for drawn otherwise."""
@@ -46,6 +47,10 @@ ENOUGH: Final = 0.99
 """Of the draws, that must be seen. Of 20 with 19 to be seen, a share that 85 in 100 runs see was named in one of six:
 the smallest is named, which is the one that chance favours."""
 
+FEW, AMONG, ALONE = 3, 8, 1e-3
+"""So many completions, and one in so many at most, are not drawn as asked, and no others, where the chance of the rest
+is that or more."""
+
 FEWEST: Final = 4
 """Completions below which nothing is said."""
 
@@ -54,12 +59,14 @@ _STAKES = np.log([ON_ALL, *[(1.0 - ON_ALL) / (len(MIXED) - 1)] * (len(MIXED) - 1
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """p_value: that all are drawn as asked. way and share: the mixture that explains them best."""
+    """p_value: that all are drawn as asked. way and share: the mixture that explains them best. of_few: completions
+    without which all are, FEW at most: they say nothing of the others."""
 
     p_value: float
     way: Way
     share: float
     completions: int
+    of_few: tuple[Key, ...] = ()
 
 
 def test_mixtures(arms: ArmsOdds, rounding: float) -> Mixed | None:
@@ -69,10 +76,35 @@ def test_mixtures(arms: ArmsOdds, rounding: float) -> Mixed | None:
         return None
     logs, stakes = won
     total = logs + stakes
-    most = float(total.max())
-    log_won = most + float(np.log(np.exp(total - most).sum()))
-    number, share = np.unravel_index(int(total.argmax()), total.shape)
-    return Mixed(float(np.exp(min(0.0, -log_won))), WAYS[int(number)], MIXED[int(share)], len(arms.candidate))
+    number, share = map(int, np.unravel_index(int(total.argmax()), total.shape))
+    few = _few(arms, total, (number, share), rounding) if arms.keys else ()
+    return Mixed(_chance(total), WAYS[number], MIXED[share], len(arms.candidate), few)
+
+
+def _few(arms: ArmsOdds, total: FloatArray, best: tuple[int, int], rounding: float) -> tuple[Key, ...]:
+    """Those that win most in the best mixture, until nothing is left; none where that takes more than FEW."""
+    number, share = best
+    column = arms.candidate.logs[:, [number]], _column(arms.candidate, number)
+    most = np.argsort(-_mixed(_fair(*column, rounding))[:, 0, share], kind="stable")[
+        : min(FEW, len(arms.keys) // AMONG)
+    ].tolist()
+    for count, row in enumerate(most, 1):
+        total = total - _won_by(arms, slice(row, row + 1), rounding)
+        if _chance(total) >= ALONE:
+            return tuple(arms.keys[one] for one in most[:count])
+    return ()
+
+
+def _chance(logs: FloatArray) -> float:
+    """The p-value of the sum of e-values, by their logs."""
+    most = float(logs.max())
+    return float(np.exp(min(0.0, -most - float(np.log(np.exp(logs - most).sum())))))
+
+
+def _won_by(arms: ArmsOdds, rows: slice, rounding: float) -> FloatArray:
+    """Logs of what these completions of the candidate win, (ways, shares)."""
+    some = Odds(*(getattr(arms.candidate, name)[rows] for name in ("logs", "noise", "tried", "applies")))
+    return np.asarray(_mixed(_fair(some.logs, some, rounding)).sum(axis=0) / arms.factor)
 
 
 def _won(arms: ArmsOdds, rounding: float) -> tuple[FloatArray, FloatArray] | None:
@@ -80,7 +112,7 @@ def _won(arms: ArmsOdds, rounding: float) -> tuple[FloatArray, FloatArray] | Non
     some = arms.candidate.applies.sum(axis=0) >= FEWEST
     if not some.any() or not len(arms.baseline):
         return None
-    mine = _mixed(_fair(arms.candidate.logs, arms.candidate, rounding)).sum(axis=0) / arms.factor
+    mine = _won_by(arms, slice(None), rounding)
     stakes = np.where(some, -np.log(some.sum()), -np.inf)[:, None] + _STAKES
     return np.asarray(mine - _habit(arms, rounding)), stakes
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from parity.comparator.reference.drawn_lists import Cut, Draws, joined
 from parity.comparator.reference.temperature import CUT_SLACK, drawn_from, surely_kept, weights_at
 from parity.comparator.statistics import FloatArray
+from parity.records import Key
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -100,11 +101,12 @@ class Odds:
 @dataclass(frozen=True, slots=True)
 class ArmsOdds:
     """Of the drawn completions of both arms that have lists. factor: times the variance of independent draws that
-    those at the same places have."""
+    those at the same places have. keys: the candidate's, shape (N,)."""
 
     baseline: Odds
     candidate: Odds
     factor: float = 1.0
+    keys: Sequence[Key] = ()
 
 
 def odds_of(many: Sequence[Draws], temperature: float, cut: Cut, *, tried: bool = True) -> Odds:

@@ -46,7 +46,7 @@ def test_rows_of_the_baseline_that_were_chosen_by_something_else_are_no_pass(fau
     rows = said.parameters["completions"]
     assert isinstance(rows, Message)
     assert rows.parameters["count"] == len(trial.truth.rows) == 2
-    assert str(said.parameters["first"]) in {str(key) for key in trial.truth.rows}
+    assert str(rows.parameters["first"]) in {str(key) for key in trial.truth.rows}
     assert [one.step for one in result.next_steps if one.settles == said.id] == [Step.SWAP, Step.REFERENCE]
 
 

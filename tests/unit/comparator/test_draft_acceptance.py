@@ -91,7 +91,7 @@ def _drafts(seed: int, unchecked: float) -> Proposed:
     rng = np.random.default_rng(seed)
     chance = 0.99 * rng.beta(2, 1, 1000)
     accepted = rng.random(1000) < chance
-    return Proposed(accepted | (rng.random(1000) < unchecked), chance, np.zeros(1000))
+    return Proposed(accepted | (rng.random(1000) < unchecked), chance, np.zeros(1000), np.full(10, 100))
 
 
 def test_what_would_be_seen_of_unchecked_drafts_is_seen_and_no_luck_of_the_run() -> None:

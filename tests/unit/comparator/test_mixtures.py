@@ -12,6 +12,7 @@ from parity.comparator.reference.drawn_lists import Cut, Draws
 from parity.comparator.reference.other_draws import WAYS, ArmsOdds, Odds, odds_of
 from parity.comparator.reference.temperature import drawn_from
 from parity.comparator.statistics import FloatArray, holm
+from parity.records import Key
 
 ALPHA = 0.001 / 6
 ROUNDING = 0.0005
@@ -142,3 +143,35 @@ def test_without_the_baseline_nothing_is_tested() -> None:
 def test_weights_share_the_error_rate() -> None:
     adjusted = holm({"a": 0.001, "b": 0.001, "c": 0.02}, {"a": 2.0})
     assert adjusted == pytest.approx({"a": 0.002, "b": 0.002, "c": 0.02})
+
+
+def _stuck(seed: int, rows: int, odd: int) -> ArmsOdds:
+    """Of the candidate's completions the first `odd` hold tokens that no draw gives."""
+    rng, lists = np.random.default_rng(seed), []
+    for number in range(rows):
+        some = _lists(rng, 80)
+        drawn = drawn_from(some, 1.0, NO_CUT)
+        one = _drawn(rng, some, drawn)
+        if number < odd:
+            least = np.argmin(one.logs, axis=1)
+            one = replace(one, drawn=np.where(np.arange(len(one)) < 30, least, one.drawn))
+        lists.append(one)
+    keys = [Key(f"r{number}", 0, 0) for number in range(rows)]
+    return ArmsOdds(_arm(seed + 1, 1.0), odds_of(lists, 1.0, NO_CUT), keys=keys)
+
+
+@pytest.mark.parametrize("odd", [1, 2, 3])
+def test_what_few_completions_hold_is_said_of_these(odd: int) -> None:
+    found = mixtures_test(_stuck(7, 60, odd), ROUNDING)
+    assert found is not None
+    assert found.p_value < 1e-6
+    assert set() < {one.request for one in found.of_few} <= {f"r{n}" for n in range(odd)}
+
+
+def test_what_many_completions_hold_is_said_of_the_run() -> None:
+    hot = ArmsOdds(_arm(1, 0.8), _arm(2, 0.8, hot=1.6, share=0.5), keys=[Key(f"r{n}", 0, 0) for n in range(60)])
+    for arms in (hot, _stuck(7, 60, 12), _stuck(7, 6, 1)):
+        found = mixtures_test(arms, ROUNDING)
+        assert found is not None
+        assert found.p_value < 1e-6
+        assert found.of_few == ()
