@@ -199,3 +199,19 @@ def test_a_sound_baseline_with_drafts_is_not_suspected() -> None:
         result = judge(VIEWS["baseline at fault"](sound)).result
         assert result.stats.sampling.baseline_drafts is None
         assert result.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("odd", "said"), [(1, 1), (2, 2), (12, 0)])
+def test_drafts_of_few_completions_are_said_of_these(odd: int, said: int) -> None:
+    rng = np.random.default_rng(4)
+    chance = rng.uniform(0.3, 0.9, (40, 50))
+    accepted = rng.random((40, 50)) < chance
+    chance[:odd, :20], accepted[:odd, :20] = 0.01, True
+    drafts = Proposed(accepted.ravel(), chance.ravel(), np.zeros(2000), np.full(40, 50))
+    found = accepted_drafts(drafts, 0.0)
+    assert found is not None
+    assert found.p_value < 1e-6
+    assert found.of_few == said
+    sound = accepted_drafts(drafts.of(np.arange(40) >= odd), 0.0)
+    assert sound is not None
+    assert (sound.p_value > 0.001, sound.of_few) == (True, 0)
