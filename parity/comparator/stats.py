@@ -264,6 +264,22 @@ class LeaningToken(_Numbers, frozen=True, kw_only=True):
     places: int
 
 
+class LeaningPattern(_Numbers, frozen=True, kw_only=True):
+    """What the ids have in common whose logprobs the candidate has off the same way."""
+
+    by: str
+    """ "modulo": every `of`-th id, `number` left over; "shard": shard `number`, from 0, of as many as `of`."""
+    of: int
+    number: int
+    tokens: int
+    """Ids of it that were seen often enough."""
+    nats: float
+    """By which these are off, on average over their places."""
+    others: float
+    """The same of all other ids."""
+    p_value: float
+
+
 class NoisySpots(_Numbers, frozen=True, kw_only=True):
     """Where the candidate's residuals are larger than elsewhere, the same in both halves of the completions."""
 
@@ -333,6 +349,7 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     the completions."""
     leaning_tokens: tuple[LeaningToken, ...] = ()
     """Where those of the same tokens do: the ones of which that is surest."""
+    leaning_pattern: LeaningPattern | None = None
     spots: NoisySpots | None = None
     odd_rows: OddRows | None = None
     noisy_part: NoisyPart | None = None

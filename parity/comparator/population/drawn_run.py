@@ -257,7 +257,7 @@ def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
     if found.of_few:
         return message(
             "run.drafts_of_few",
-            "in {completions} drafts are not accepted at their probability; the rest alone shows nothing (p = "
+            "drafts are not accepted at their probability in {completions}; the rest alone shows nothing (p = "
             "{p_value:.2g} after adjustment)",
             completions=words.completions(found.of_few),
             p_value=p_value,

@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from parity.comparator.population import leaning, parts, residual_tests, spots
 from parity.comparator.population.detectable import detectable_effects
 from parity.comparator.population.leaning import BOTH, GROUPINGS, Leaning, leanings
+from parity.comparator.population.leaning_patterns import leaning_pattern
 from parity.comparator.population.odd_rows import Rows, odd_rows, row_sums, rows_seen
 from parity.comparator.population.parts import noisy_part
 from parity.comparator.population.residual_tests import (
@@ -140,6 +141,7 @@ def measure_numerics(
     alpha: float,
     keys: Sequence[Key] = (),
     by_number: Callable[[Looked], Mapping[str, Looked]] = lambda _: {},
+    vocab_size: int | None = None,
 ) -> Numerics | None:
     """All tests and the numbers they rest on. looked: the residuals of the run; unit: the bf16 unit of the chosen
     tokens' logits (nats), None where nothing shows it; `keys`: of the pairs that the residuals are of; `by_number`: the
@@ -223,7 +225,11 @@ def measure_numerics(
         return found
     variance = looked.baseline.capped.variance + looked.candidate.capped.variance
     by_id = learned[list(GROUPINGS).index("ids")]
-    return structs.replace(found, leaning_tokens=leaning.leaning_tokens(by_id, variance)[:SHOWN])
+    return structs.replace(
+        found,
+        leaning_tokens=leaning.leaning_tokens(by_id, variance)[:SHOWN],
+        leaning_pattern=leaning_pattern(by_id, variance, vocab_size),
+    )
 
 
 def _first_questions(

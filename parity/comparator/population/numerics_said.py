@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from parity.comparator.detect.logprobs import LOGPROB_TOLERANCE
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.numerics import Gaps, beyond_any_kernels
-from parity.comparator.stats import Drift, LeaningToken, Numerics
+from parity.comparator.stats import Drift, LeaningPattern, LeaningToken, Numerics
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
 from parity.records import Finding, Kind, Severity
@@ -86,6 +86,24 @@ def _leaning(tokens: Sequence[LeaningToken]) -> Message | str:
     return message("numerics.tokens", " (surest of the ids {tokens})", tokens=each)
 
 
+def _pattern(found: LeaningPattern | None) -> Message | str:
+    if found is None:
+        return ""
+    which = (
+        message("numerics.modulo", "{number} modulo {of}", number=found.number, of=found.of)
+        if found.by == "modulo"
+        else message("numerics.shard", "of shard {number} of {of}", number=found.number, of=found.of)
+    )
+    return message(
+        "numerics.pattern",
+        " (ids {which} by {nats:+.4f} nats, all others by {others:+.4f}, p = {p_value:.2g})",
+        which=which,
+        nats=found.nats,
+        others=found.others,
+        p_value=found.p_value,
+    )
+
+
 NAMED = 3
 """Tokens in the sentence; the evidence has more."""
 
@@ -136,9 +154,10 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: Gaps) -> list[Message]:
         said.append(
             message(
                 "numerics.ids",
-                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats{tokens}",
+                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats{tokens}{pattern}",
                 size=found.leaning["ids"],
                 tokens=_leaning(found.leaning_tokens),
+                pattern=_pattern(found.leaning_pattern),
             )
         )
     if "places" in found.failed:

@@ -148,7 +148,7 @@ def whole_arm(
         whole, _ = _paired(inputs, references, pairs, gaps, Part({}, part.until))
         return {} if whole is None else _by_number(whole, keys, unit or numerics.UNIT, spread)
 
-    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys, by_number)
+    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha, keys, by_number, inputs.vocab_size)
     if found is None:
         return WholeArm(None, drift, missing=missing)
     headers = inputs.baseline.header, inputs.candidate.header
