@@ -42,7 +42,7 @@ TRIALS = 20
 
 FEW, AMONG, ALONE = 3, 8, 1e-3
 """So many completions, and one in so many at most, have drafts that are off, and no others, where the chance of those
-of the rest is that or more."""
+of the rest is that or more, and of each by itself less."""
 
 FEWEST = 64
 """Drafts below which nothing is said."""
@@ -155,9 +155,12 @@ def _won(found: Proposed, rounding: float) -> list[FloatArray]:
 def _few(found: Proposed, won: FloatArray, rounding: float) -> int:
     """Of how many completions the drafts must be left out until nothing is off; won: of each draft."""
     row = np.repeat(np.arange(len(found.sizes)), found.sizes)
-    most = np.argsort(-np.bincount(row, won, len(found.sizes)), kind="stable")[: min(FEW, len(found.sizes) // AMONG)]
+    own = np.bincount(row, won, len(found.sizes))
+    most = np.argsort(-own, kind="stable")[: min(FEW, len(found.sizes) // AMONG)]
     kept = np.ones(len(found.sizes), dtype=np.bool_)
     for count, one in enumerate(most.tolist(), 1):
+        if own[one] < -np.log(ALONE):
+            return 0
         kept[one] = False
         if _chance(_won(found.of(kept), rounding)) >= ALONE:
             return count

@@ -2,9 +2,9 @@
 
 Each rank of an output layer has a stretch of ids (vllm/model_executor/layers/vocab_parallel_embedding.py, vLLM 0.32:
 the vocabulary padded to 64, the same number for each), and weights that are packed or quantised have what is wrong
-come back every so many ids. Of the tokens that stand in enough places some lean to one side by more than chance. Are
-they those of one pattern, more than of any other tokens? Fisher's exact test over tokens, times the patterns that were
-asked: which tokens lean is one draw for the whole run, and a frequent one counts once.
+come back every so many ids. Of the tokens that stand in both halves of the completions some lean to one side by more
+than chance. Are they those of one pattern, more than of any other tokens? Fisher's exact test over tokens, times the
+patterns that were asked: which tokens lean is one draw for the whole run, and a frequent one counts once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from parity.comparator.population.leaning import FEWEST, MOST_NAMES, Learned
+from parity.comparator.population.leaning import MOST_NAMES, Learned
 from parity.comparator.statistics import fisher_more
 from parity.comparator.stats import LeaningPattern
 
@@ -29,6 +29,9 @@ SHARDS: Final = (2, 4, 8, 16, 32)
 PADDED: Final = 64
 """vLLM's DEFAULT_VOCAB_PADDING_SIZE."""
 
+IN_EACH: Final = 1
+"""Places of a token in each half of the completions: of rare ones few lean, but they are many."""
+
 LEAST: Final = 4
 """Tokens of a pattern."""
 
@@ -37,6 +40,10 @@ MOST_OF_IT: Final = 0.5
 
 ERRORS: Final = 3.0
 """Standard errors from which on a token leans, to the same side in both halves."""
+
+MOST_OF_THEM: Final = 0.5
+"""Share of the tokens that lean to that side which must be of the pattern: where half of all ids lean, those that stand
+in many places show it first."""
 
 SURE: Final = 0.001
 """Chance, adjusted for all patterns, of as many in one of them."""
@@ -60,7 +67,7 @@ def leaning_pattern(learned: Learned, variance: float, vocab_size: int | None) -
     """The ids that lean; None where they have nothing in common. learned: by id; variance: of the difference of the
     arms' residuals at one place."""
     sums, seen = (one.values[:, :MOST_NAMES] for one in (learned.sums, learned.seen))
-    ids = np.flatnonzero((seen >= FEWEST).all(axis=0))
+    ids = np.flatnonzero((seen >= IN_EACH).all(axis=0))
     sums, seen = sums[:, ids], seen[:, ids]
     errors = sums.sum(axis=0) / np.sqrt(seen.sum(axis=0) * max(variance, 1e-12))
     same_side = np.sign(sums[0]) == np.sign(sums[1])
@@ -93,7 +100,8 @@ def leaning_pattern(learned: Learned, variance: float, vocab_size: int | None) -
 def _of_kind(by: str, of: int, labels: Ints, leans: Bools) -> Iterator[_Pattern]:
     """Patterns of which most tokens lean, with the chance of as many."""
     count, hits = np.bincount(labels, minlength=of), np.bincount(labels, leans, of)
-    for number in np.flatnonzero((count >= LEAST) & (hits >= MOST_OF_IT * count) & (hits > 0)).tolist():
+    enough = (count >= LEAST) & (hits >= MOST_OF_IT * count) & (hits >= max(1.0, MOST_OF_THEM * leans.sum()))
+    for number in np.flatnonzero(enough).tolist():
         here, total = int(hits[number]), int(count[number])
         chance = fisher_more(here, total, int(leans.sum()) - here, len(leans) - total)
         yield _Pattern(by, of, number, chance)

@@ -49,7 +49,8 @@ the smallest is named, which is the one that chance favours."""
 
 FEW, AMONG, ALONE = 3, 8, 1e-3
 """So many completions, and one in so many at most, are not drawn as asked, and no others, where the chance of the rest
-is that or more."""
+is that or more, and that of each by itself less: a fault of all leaves nothing either where three are left out, but no
+single one shows it."""
 
 FEWEST: Final = 4
 """Completions below which nothing is said."""
@@ -82,14 +83,16 @@ def test_mixtures(arms: ArmsOdds, rounding: float) -> Mixed | None:
 
 
 def _few(arms: ArmsOdds, total: FloatArray, best: tuple[int, int], rounding: float) -> tuple[Key, ...]:
-    """Those that win most in the best mixture, until nothing is left; none where that takes more than FEW."""
+    """Those that win most in the best mixture, each enough to be found by itself, until nothing is left; none where
+    that takes more than FEW."""
     number, share = best
     column = arms.candidate.logs[:, [number]], _column(arms.candidate, number)
-    most = np.argsort(-_mixed(_fair(*column, rounding))[:, 0, share], kind="stable")[
-        : min(FEW, len(arms.keys) // AMONG)
-    ].tolist()
+    own = _mixed(_fair(*column, rounding))[:, 0, share] / arms.factor
+    most = np.argsort(-own, kind="stable")[: min(FEW, len(own) // AMONG)].tolist()
     for count, row in enumerate(most, 1):
         total = total - _won_by(arms, slice(row, row + 1), rounding)
+        if own[row] < -np.log(ALONE):
+            return ()
         if _chance(total) >= ALONE:
             return tuple(arms.keys[one] for one in most[:count])
     return ()

@@ -175,3 +175,14 @@ def test_what_many_completions_hold_is_said_of_the_run() -> None:
         assert found is not None
         assert found.p_value < 1e-6
         assert found.of_few == ()
+
+
+def test_a_little_in_all_completions_is_not_said_of_few() -> None:
+    keys = [Key(f"r{n}", 0, 0) for n in range(60)]
+    found = [
+        mixtures_test(ArmsOdds(_arm(seed, 0.8), _arm(seed + 1, 0.8, hot=1.12, share=1.0), keys=keys), ROUNDING)
+        for seed in range(0, 24, 2)
+    ]
+    seen = [one for one in found if one is not None and one.p_value < 0.001]
+    assert len(seen) > 3
+    assert [one.of_few for one in seen if one.of_few] == []
