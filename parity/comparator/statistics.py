@@ -31,6 +31,24 @@ def wilson_interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, 
     return low, high
 
 
+FEW, AMONG, ALONE = 3, 8, 1e-3
+"""So many units, and one in so many at most, make the whole improbable where the chance of the rest is ALONE or more,
+and that of each by itself less: a fault of all leaves nothing either where three are left out, but no single one shows
+it."""
+
+
+def few_alone(won: FloatArray, chance_without: Callable[[list[int]], float]) -> list[int]:
+    """Numbers of the few units that alone make a whole improbable, the clearest first; none where they are more. won:
+    nats that each of N units wins (the log of an e-value), shape (N,); chance_without: the p-value without some."""
+    most: list[int] = np.argsort(-won, kind="stable")[: min(FEW, len(won) // AMONG)].tolist()
+    for count, number in enumerate(most, 1):
+        if won[number] < -math.log(ALONE):
+            break
+        if chance_without(most[:count]) >= ALONE:
+            return most[:count]
+    return []
+
+
 def missed_rate_bound(clean: float, confidence: float = 0.95) -> float | None:
     """The highest fault rate that still gives no fault in `clean` trials with chance 1 - confidence.
 

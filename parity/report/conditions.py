@@ -33,8 +33,6 @@ def shared_conditions(view: RunView) -> Iterator[Message]:
         return
     lengths = {request.name: len(request.prompt_token_ids) for request in view.requests}
     for arm in view.suspected:
-        if arm.is_baseline:
-            continue
         found = [one for one in view.corrupt if one.arm == arm.name and not one.of_run]
         bad = {key.request for key, cls in view.classes_of(arm.name).items() if cls in FAULTY}
         yield from _by_length(arm, lengths, sorted((bad | {one.request for one in found}) & set(lengths)))

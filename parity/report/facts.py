@@ -60,8 +60,8 @@ def title(view: RunView, texts: Texts) -> str:
     }
     if (why := view.open_reason) is not None:
         if view.baseline_is_at_fault:
-            most = max((one.stats["arbiter"]["candidate"] for one in view.against_baseline), default=0)
-            text = texts("title.baseline", arbiter=view.run.arbiter, count=most, **common)
+            rejected = max(one.stats["arbiter"]["candidate"] for one in view.against_baseline)
+            text = texts("title.baseline", arbiter=view.run.arbiter, count=rejected, **common)
         else:
             text = texts("title.open", why=texts.said(why), **common)
     elif chosen is None or not chosen.is_corrupt:

@@ -13,7 +13,7 @@ from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
 from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
-from parity.comparator.reference.gaps import untold
+from parity.comparator.reference.listed import untold
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix

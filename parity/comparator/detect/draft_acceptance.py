@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.reference.drawn_lists import Cut, draws_of
 from parity.comparator.reference.temperature import least_likely, logs_of, most_likely, most_likely_of
-from parity.comparator.statistics import FloatArray
+from parity.comparator.statistics import FloatArray, few_alone
 from parity.comparator.streams.steps import drafts_at, places_of
 from parity.records import Capture, Completion, Header, TopLogprobs
 from parity.records.steps import steps_of
@@ -40,10 +40,6 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 TRIALS = 20
 """Runs that are tried with each share."""
 
-FEW, AMONG, ALONE = 3, 8, 1e-3
-"""So many completions, and one in so many at most, have drafts that are off, and no others, where the chance of those
-of the rest is that or more, and of each by itself less."""
-
 FEWEST = 64
 """Drafts below which nothing is said."""
 
@@ -58,16 +54,18 @@ class Proposed(Struct, frozen=True):
     least: FloatArray
     sizes: Ints
 
-    def of(self, completions: Bools) -> Proposed:
-        """Of some of the completions."""
-        kept = np.repeat(completions, self.sizes)
-        return Proposed(self.accepted[kept], self.most[kept], self.least[kept], self.sizes[completions])
+    def without(self, completions: list[int]) -> Proposed:
+        """But for these of the completions."""
+        kept = np.ones(len(self.sizes), dtype=np.bool_)
+        kept[completions] = False
+        some = np.repeat(kept, self.sizes)
+        return Proposed(self.accepted[some], self.most[some], self.least[some], self.sizes[kept])
 
 
 class Accepted(Struct, frozen=True):
     """p_value: that drafts are accepted at their probability. drafts: looked at; accepted: of these. worth: how many
     drafts the accepted ones stand for by their probabilities; where `too_few`, how many ought to have been accepted.
-    of_few: without so many of the completions they are, FEW at most; 0: not without these either."""
+    of_few: without so many of the completions they are (`few_alone`); 0: there are no such few."""
 
     p_value: float
     drafts: int
@@ -128,7 +126,9 @@ def accepted_drafts(found: Proposed | None, rounding: float) -> Accepted | None:
     p_value, named, accepted = _chance(sides), found.least > 0, found.accepted
     which = int(np.argmax([side.sum(axis=1).max() for side in sides]))
     best = sides[which][int(sides[which].sum(axis=1).argmax())]
-    few = _few(found, best, rounding) if p_value < ALONE else 0
+    row = np.repeat(np.arange(len(found.sizes)), found.sizes)
+    won = np.bincount(row, best, len(found.sizes)).astype(np.float64)
+    few = len(few_alone(won, lambda rows: _chance(_won(found.without(rows), rounding))))
     if which:
         least = _moved(found.least[named], -rounding)
         return Accepted(
@@ -150,21 +150,6 @@ def _won(found: Proposed, rounding: float) -> list[FloatArray]:
         odds = np.where(found.accepted, -1.0, least / np.maximum(1.0 - least, 1e-9))
         sides.append(np.where(named, np.log1p(stakes * odds), 0.0))
     return sides
-
-
-def _few(found: Proposed, won: FloatArray, rounding: float) -> int:
-    """Of how many completions the drafts must be left out until nothing is off; won: of each draft."""
-    row = np.repeat(np.arange(len(found.sizes)), found.sizes)
-    own = np.bincount(row, won, len(found.sizes))
-    most = np.argsort(-own, kind="stable")[: min(FEW, len(found.sizes) // AMONG)]
-    kept = np.ones(len(found.sizes), dtype=np.bool_)
-    for count, one in enumerate(most.tolist(), 1):
-        if own[one] < -np.log(ALONE):
-            return 0
-        kept[one] = False
-        if _chance(_won(found.of(kept), rounding)) >= ALONE:
-            return count
-    return 0
 
 
 def _chance(sides: list[FloatArray]) -> float:

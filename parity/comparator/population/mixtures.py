@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from parity.comparator.reference.other_draws import WAYS, ArmsOdds, Odds, Way
-from parity.comparator.statistics import FloatArray
+from parity.comparator.statistics import FloatArray, few_alone
 from parity.comparator.stats import WaySeen
 from parity.messages import Message, message
 from parity.records import Key
@@ -47,11 +47,6 @@ ENOUGH: Final = 0.99
 """Of the draws, that must be seen. Of 20 with 19 to be seen, a share that 85 in 100 runs see was named in one of six:
 the smallest is named, which is the one that chance favours."""
 
-FEW, AMONG, ALONE = 3, 8, 1e-3
-"""So many completions, and one in so many at most, are not drawn as asked, and no others, where the chance of the rest
-is that or more, and that of each by itself less: a fault of all leaves nothing either where three are left out, but no
-single one shows it."""
-
 FEWEST: Final = 4
 """Completions below which nothing is said."""
 
@@ -61,7 +56,7 @@ _STAKES = np.log([ON_ALL, *[(1.0 - ON_ALL) / (len(MIXED) - 1)] * (len(MIXED) - 1
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """p_value: that all are drawn as asked. way and share: the mixture that explains them best. of_few: completions
-    without which all are, FEW at most: they say nothing of the others."""
+    without which all are (`few_alone`): they say nothing of the others."""
 
     p_value: float
     way: Way
@@ -83,19 +78,12 @@ def test_mixtures(arms: ArmsOdds, rounding: float) -> Mixed | None:
 
 
 def _few(arms: ArmsOdds, total: FloatArray, best: tuple[int, int], rounding: float) -> tuple[Key, ...]:
-    """Those that win most in the best mixture, each enough to be found by itself, until nothing is left; none where
-    that takes more than FEW."""
+    """Those that alone are not drawn as asked. best: way and share of the best mixture."""
     number, share = best
     column = arms.candidate.logs[:, [number]], _column(arms.candidate, number)
     own = _mixed(_fair(*column, rounding))[:, 0, share] / arms.factor
-    most = np.argsort(-own, kind="stable")[: min(FEW, len(own) // AMONG)].tolist()
-    for count, row in enumerate(most, 1):
-        total = total - _won_by(arms, slice(row, row + 1), rounding)
-        if own[row] < -np.log(ALONE):
-            return ()
-        if _chance(total) >= ALONE:
-            return tuple(arms.keys[one] for one in most[:count])
-    return ()
+    few = few_alone(own, lambda rows: _chance(total - _won_by(arms, rows, rounding)))
+    return tuple(arms.keys[row] for row in few)
 
 
 def _chance(logs: FloatArray) -> float:
@@ -104,7 +92,7 @@ def _chance(logs: FloatArray) -> float:
     return float(np.exp(min(0.0, -most - float(np.log(np.exp(logs - most).sum())))))
 
 
-def _won_by(arms: ArmsOdds, rows: slice, rounding: float) -> FloatArray:
+def _won_by(arms: ArmsOdds, rows: slice | list[int], rounding: float) -> FloatArray:
     """Logs of what these completions of the candidate win, (ways, shares)."""
     some = Odds(*(getattr(arms.candidate, name)[rows] for name in ("logs", "noise", "tried", "applies")))
     return np.asarray(_mixed(_fair(some.logs, some, rounding)).sum(axis=0) / arms.factor)

@@ -224,7 +224,7 @@ def measure_numerics(
     if "ids" not in found.failed:
         return found
     variance = looked.baseline.capped.variance + looked.candidate.capped.variance
-    by_id = learned[list(GROUPINGS).index("ids")]
+    by_id = dict(zip(GROUPINGS, learned, strict=False))["ids"]
     return structs.replace(
         found,
         leaning_tokens=leaning.leaning_tokens(by_id, variance)[:SHOWN],

@@ -154,10 +154,9 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: Gaps) -> list[Message]:
         said.append(
             message(
                 "numerics.ids",
-                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats{tokens}{pattern}",
+                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats{which}",
                 size=found.leaning["ids"],
-                tokens=_leaning(found.leaning_tokens),
-                pattern=_pattern(found.leaning_pattern),
+                which=_pattern(found.leaning_pattern) or _leaning(found.leaning_tokens),
             )
         )
     if "places" in found.failed:

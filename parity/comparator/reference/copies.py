@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.reference.drawn_lists import Cut, logs_listed
-from parity.comparator.reference.gaps import untold
+from parity.comparator.reference.listed import untold
 from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds, TopLogprobs
 

@@ -12,20 +12,19 @@ also bounds a token outside the top-k by the k-th.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from parity.comparator.reference.listed import Ids, descend, rows_of, untold
 from parity.comparator.reference.penalties import Penalised, most_raised, penalise
 from parity.records import TokenIds, TopLogprobs
 from parity.records.evidence import Numbers
 
 FloatArray = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 BATCH = 8_192
@@ -266,7 +265,7 @@ def _covered(ids: Sequence[Ids], values: FloatArray, token_ids: TokenIds) -> Tok
         own[~listed] = -np.inf
         if best.min() == -np.inf:
             best_id[best == -np.inf] = -1
-        if not (all_usable and _descend(values)):
+        if not (all_usable and descend(values)):
             # Rank by rank: a reduction over K values a row costs numpy ten times as much.
             for rank, logprobs in zip(np.concatenate(ids).T[1:], values.T[1:], strict=True):
                 better = (logprobs > best) & (logprobs <= 1e-3)
@@ -275,13 +274,13 @@ def _covered(ids: Sequence[Ids], values: FloatArray, token_ids: TokenIds) -> Tok
         # A chosen token that stands first and is the best one gains nothing by standing there again.
         rest = np.flatnonzero(~listed | (own < best))
         if len(rest):
-            others, again = values[rest, 1:], _rows_of(ids, rest)[:, 1:] == token_ids[rest, None]
+            others, again = values[rest, 1:], rows_of(ids, rest)[:, 1:] == token_ids[rest, None]
             listed[rest] |= again.any(axis=1)
             highest = np.where(again & (others <= 1e-3), others, -np.inf).max(axis=1, initial=-np.inf)
             own[rest] = np.maximum(own[rest], highest)
             impossible = rest[listed[rest] & np.isneginf(own[rest])]
             if len(impossible):
-                some = impossible[untold(_rows_of(ids, impossible), values[impossible] <= 1e-3, token_ids[impossible])]
+                some = impossible[untold(rows_of(ids, impossible), values[impossible] <= 1e-3, token_ids[impossible])]
                 best[some] = -np.inf
                 best_id[some] = -1
     if not listed.all():
@@ -304,37 +303,6 @@ def _covered(ids: Sequence[Ids], values: FloatArray, token_ids: TokenIds) -> Tok
     if bounded.any():
         most = np.where(bounded, np.inf, gap)
     return TokenGaps(gap, bounded, best_id, best, chosen, most)
-
-
-def _descend(values: FloatArray) -> bool:
-    """Is no value of a row, shape (T, K), above its first one? Lists come so, but for the chosen token, which may
-    stand last. False also where others than the last are NaN."""
-    if values.shape[1] > 1 and (values[:, -1] > values[:, 0]).any():
-        return False
-    flat = np.ravel(values)
-    falls = flat[:-1] >= flat[1:]
-    for last in (values.shape[1] - 1, values.shape[1] - 2):  # before the next row, and before the last value of one
-        falls[max(0, last) :: values.shape[1]] = True
-    return bool(falls.all())
-
-
-def _rows_of(parts: Sequence[Ids], rows: npt.NDArray[np.int64]) -> Ids:
-    """Some rows, ascending, of arrays of shape (T, K) that lie end to end."""
-    if len(parts) == 1 or len(rows) > 16 * len(parts):
-        return np.asarray(np.concatenate(parts)[rows])
-    ends = list(accumulate(map(len, parts)))
-    found, begins = [], [0, *ends]
-    for row in rows.tolist():
-        part = bisect_right(ends, row)
-        found.append(parts[part][row - begins[part]])
-    return np.concatenate(found).reshape(len(rows), -1)
-
-
-def untold(ids: npt.NDArray[np.int64], usable: BoolArray, tokens: TokenIds) -> BoolArray:
-    """Where the chosen token stands in the list and what stands beside it is no logprob: that says nothing of it, not
-    that it is unlikely. Shapes (T, K), (T, K) and (T,)."""
-    is_chosen = (ids == tokens[:, None]) & (tokens >= 0)[:, None]  # -1 stands where a list is shorter than others
-    return np.asarray(is_chosen.any(axis=1) & ~(is_chosen & usable).any(axis=1))
 
 
 def _penalised(

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.reference.gaps import BoolArray, FloatArray, gap_instead, untold
+from parity.comparator.reference.gaps import BoolArray, FloatArray, gap_instead
+from parity.comparator.reference.listed import untold
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Completion, Key

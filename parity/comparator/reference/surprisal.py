@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import logs_listed
-from parity.comparator.reference.gaps import untold
+from parity.comparator.reference.listed import untold
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs

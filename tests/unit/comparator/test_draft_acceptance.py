@@ -212,6 +212,6 @@ def test_drafts_of_few_completions_are_said_of_these(odd: int, said: int) -> Non
     assert found is not None
     assert found.p_value < 1e-6
     assert found.of_few == said
-    sound = accepted_drafts(drafts.of(np.arange(40) >= odd), 0.0)
+    sound = accepted_drafts(drafts.without(list(range(odd))), 0.0)
     assert sound is not None
     assert (sound.p_value > 0.001, sound.of_few) == (True, 0)
