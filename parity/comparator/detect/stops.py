@@ -226,23 +226,42 @@ def unexplained_end(completion: Completion, rules: StopRules) -> Message | None:
     if completion.aborted:
         return None
     if reason == "length":
-        if limit is None or len(tokens) >= limit:
-            return None
-        total = len(completion.prompt_token_ids) + len(tokens)
-        if rules.max_model_len is not None and total >= rules.max_model_len - 1:
+        if limit is None or not _has_room(completion, rules, limit):
             return None
         return message(
             "end.length", 'finish_reason "length" after {count} of {limit} tokens', count=len(tokens), limit=limit
         )
     if reason == "stop":
-        if not rules.keeps_terminator or rules.has_stop_strings or completion.stop_reason is not None:
-            return None
-        if not rules.terminators or (len(tokens) and int(tokens[-1]) in rules.terminators):
+        if not _lacks_stop_token(completion, rules):
             return None
         return message("end.no_stop_token", 'finish_reason "stop" without a stop token at the end')
-    if reason in ("tool_calls", "function_call", None):
+    if reason is None:
+        if limit is None or not _lacks_stop_token(completion, rules) or not _has_room(completion, rules, limit):
+            return None
+        return message(
+            "end.no_reason",
+            "no finish_reason and no stop token after {count} of {limit} tokens",
+            count=len(tokens),
+            limit=limit,
+        )
+    if reason in ("tool_calls", "function_call"):
         return None
     return message("end.reason", "finish_reason {reason!r}", reason=reason)
+
+
+def _has_room(completion: Completion, rules: StopRules, limit: int) -> bool:
+    """More tokens were allowed, and the context has place for them."""
+    tokens = len(completion.token_ids)
+    total = len(completion.prompt_token_ids) + tokens
+    return tokens < limit and (rules.max_model_len is None or total < rules.max_model_len - 1)
+
+
+def _lacks_stop_token(completion: Completion, rules: StopRules) -> bool:
+    """An end of its own leaves a stop token, and there is none."""
+    tokens = completion.token_ids
+    if not rules.keeps_terminator or rules.has_stop_strings or completion.stop_reason is not None:
+        return False
+    return bool(rules.terminators) and not (len(tokens) and int(tokens[-1]) in rules.terminators)
 
 
 def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:

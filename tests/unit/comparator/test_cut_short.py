@@ -40,8 +40,43 @@ def test_a_baseline_that_just_ends_is_no_near_tie(wrong: int) -> None:
     assert found.verdict is Verdict.INCONCLUSIVE
     assert not found.corrupt
     assert "the baseline itself ends where it should not" in str(found.reasons[0])
-    assert "finish_reason None" in str(found.reasons[0])
+    assert "no finish_reason and no stop token after 20 of 48 tokens" in str(found.reasons[0])
     assert judge(sound).result.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("setting", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_a_candidate_that_just_ends_is_found(setting: Setting) -> None:
+    sound = trial(setting)
+    keys = [key for key, one in sound.candidate.completions.items() if len(one.token_ids) > 20][:3]
+    broken = changed(sound.candidate, lambda one: cut(one, None) if one.key in keys else one)
+    found = judge(replace(sound, candidate=broken)).result
+    assert {one.key for one in found.findings if one.kind is Kind.EARLY_STOP} == set(keys)
+
+
+def test_a_drawn_baseline_that_just_ends_is_no_pass() -> None:
+    sound = trial(DRAWN)
+    keys = [key for key, one in sound.baseline.completions.items() if len(one.token_ids) > 20][:3]
+    broken = changed(sound.baseline, lambda one: cut(one, None) if one.key in keys else one)
+    found = judge(replace(sound, baseline=broken)).result
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert not found.corrupt
+    assert "no finish_reason and no stop token after 20 of 24 tokens" in str(found.reasons[0])
+
+
+def test_nobody_who_drops_stop_tokens_and_says_no_reasons_just_ends() -> None:
+    def bare(one: Completion) -> Completion:
+        kept = len(one.token_ids) - int(one.finish_reason == "stop")
+        tops = one.logprobs and TopLogprobs(one.logprobs.ids[:kept], one.logprobs.values[:kept])
+        ids = one.token_ids[:kept]
+        return replace(one, token_ids=ids, finish_reason=None, stop_reason=None, logprobs=tops, spec=None)
+
+    sound = trial(DRAWN)
+    both = replace(sound, baseline=changed(sound.baseline, bare), candidate=changed(sound.candidate, bare))
+    assert any(one.finish_reason == "stop" for one in sound.baseline)
+    for one in (both, replace(sound, candidate=both.candidate), replace(sound, baseline=both.baseline)):
+        found = judge(one).result
+        assert not found.corrupt
+        assert "no finish_reason" not in str(found.reasons)
 
 
 def ended(*, reason: str | None, below: float) -> Verdict:
