@@ -17,6 +17,7 @@ from parity.comparator.reference.listed import untold
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
+from parity.comparator.sums import sums_of_rows
 from parity.comparator.types import Remarks, reason
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Header, Index, Key, Kind, TokenIds, rounds_and_samples, words
@@ -269,7 +270,7 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     known &= ~untold(top.ids, top.values < np.inf, completion.token_ids)
     values, highest, is_chosen, kept = values[known], highest[known], is_chosen[known], kept[known]
     own = np.where(is_chosen, values, -np.inf).max(axis=1)  # the chosen token may be listed twice
-    others = np.where(kept & ~is_chosen, np.exp(values - highest), 0.0).sum(axis=1)
+    others = sums_of_rows(np.where(kept & ~is_chosen, np.exp(values - highest), 0.0))
     logs = own - highest[:, 0] - np.log(others + np.exp(own - highest[:, 0]))
     top_p = sampling.get("top_p")
     if isinstance(top_p, int | float) and 0 < top_p < 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import logs_listed
+from parity.comparator.sums import sums_of_rows
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8
@@ -87,7 +88,7 @@ def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> 
     """Lists of T positions with an entry for each of these T tokens: one that is not listed has its share of the mass
     that is left."""
     values = logs_listed(top)
-    rest = np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0)
+    rest = np.clip(1 - sums_of_rows(np.exp(values)), 1e-9, 1.0)
     share = np.log(rest / max(1, (vocab_size or LARGE_VOCABULARY) - top.ids.shape[1]))
     listed = (top.ids == tokens[:, None]).any(axis=1)
     ids = np.concatenate([top.ids, np.where(listed, -1, tokens)[:, None]], axis=1)
@@ -104,7 +105,7 @@ def drawn_again(top: TopLogprobs, temperature: float, rng: np.random.Generator) 
     values = logs_listed(top)
     last = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=0.0)
     with np.errstate(divide="ignore"):
-        rest = np.log(np.clip(1 - np.exp(values).sum(axis=1), 1e-9, 1.0))
+        rest = np.log(np.clip(1 - sums_of_rows(np.exp(values)), 1e-9, 1.0))
         falls = np.minimum(rest - np.logaddexp(rest, last), -FLATTEST)  # nats from one token of the tail to the next
         beyond = last / temperature - np.log(np.expm1(-falls / temperature))
         weights = np.column_stack([values / temperature, beyond])

@@ -102,16 +102,16 @@ def odds_of_arms(outcomes: AllOutcomes, left_out: Collection[Key], factors: tupl
     """How likely the completions of both arms are, had they been drawn otherwise; without those left out."""
     sides, keys = [], list[Key]()
     for side in (0, 1):
-        found = Odds.none()
+        found = list[Odds]()
         for grouped in (outcomes.plain[side], outcomes.shaped[side], outcomes.cut_down[side]):
             for (temperature, cut), many in grouped.items():
                 some = [
                     one for one in many if one.key not in left_out and len(one.draws) and one.draws.logs.shape[1] >= 2
                 ]
                 if some and outcomes.decided(temperature, cut):
-                    found += odds_of([one.draws for one in some], temperature, cut, tried=side == 1)
+                    found.append(odds_of([one.draws for one in some], temperature, cut, tried=side == 1))
                     keys += [one.key for one in some] if side == 1 else []
-        sides.append(found)
+        sides.append(Odds.together(found))
     return ArmsOdds(sides[0], sides[1], float(max(1.0, *(one.max() for one in factors))), keys)
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY, FloatArray
 from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.inputs.servers import address, by_others
+from parity.comparator.sums import sums_of_rows
 from parity.records import Capture, Completion, Json, Key, TopLogprobs
 from parity.records.sampling import forbids, penalises
 
@@ -151,7 +152,7 @@ def _cuts_off(sampling: Mapping[str, Json]) -> bool:
 
 def _rest(top: TopLogprobs) -> FloatArray:
     """Probability that each list leaves to other tokens, shape (T,)."""
-    return np.asarray(np.clip(1.0 - np.exp(_listed(top)).sum(axis=1), 0.0, 1.0))
+    return np.asarray(np.clip(1.0 - sums_of_rows(np.exp(_listed(top))), 0.0, 1.0))
 
 
 def _listed(top: TopLogprobs) -> FloatArray:
@@ -163,7 +164,7 @@ def _most(top: TopLogprobs, temperature: float, vocab_size: int | None) -> float
     numbers are of the tempered probabilities."""
     listed, rest = _listed(top), np.minimum(_rest(top) + ROUNDED, 1.0)
     power = 1.0 / temperature
-    within = np.exp(listed * power).sum(axis=1)
+    within = sums_of_rows(np.exp(listed * power))
     with np.errstate(divide="ignore", invalid="ignore"):
         if power >= 1:  # each of the others is at most as likely as the last that is listed
             last = np.where(np.isfinite(listed), listed, np.inf).min(axis=1)

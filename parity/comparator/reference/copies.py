@@ -15,6 +15,7 @@ from msgspec import Struct
 from parity.comparator.reference.drawn_lists import Cut, logs_listed
 from parity.comparator.reference.listed import untold
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds, TopLogprobs
 
 LENGTHS: Final = (*range(1, 17), 24, 32)
@@ -35,7 +36,7 @@ def chance_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, cut: Cut
     most = np.where(np.isfinite(most), most, 0.0)
     weights = -np.sort(-np.exp((listed - most[:, None]) / temperature), axis=1)
     within = weights[:, : cut.top_k] if cut.top_k else weights
-    kept = np.minimum(cut.top_p * within.sum(axis=1), np.where(weights >= cut.min_p, weights, 0.0).sum(axis=1))
+    kept = np.minimum(cut.top_p * sums_of_rows(within), sums_of_rows(np.where(weights >= cut.min_p, weights, 0.0)))
     with np.errstate(divide="ignore", invalid="ignore"):
         chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
         logs = (chosen - most) / temperature - np.log(kept)

@@ -18,6 +18,7 @@ from parity.comparator.reference.scores import LIKELY
 from parity.comparator.reference.surprisal import WINDOWS, find_unlikely, tail_logs
 from parity.comparator.reference.temperature import ENOUGH, FEWEST, most_likely_of, weights_at
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds, TopLogprobs
 
 LITTLE = 1e-3
@@ -72,10 +73,10 @@ def excess(top: TopLogprobs, tokens: TokenIds, temperature: float) -> float:
     logs = np.concatenate([draws.logs, np.minimum(draws.logs[:, -1:], np.log(draws.rest + LITTLE)[:, None])], axis=1)
     weights = np.exp((logs - logs[:, :1]) / temperature)
     weights[:, -1] = np.exp(-draws.logs[:, 0] / temperature) * (draws.rest + LITTLE) ** (1 / max(temperature, 1.0))
-    chance = weights / weights.sum(axis=1, keepdims=True)
+    chance = weights / sums_of_rows(weights)[:, None]
     logs = logs / temperature
-    mean = (chance * logs).sum(axis=1)
-    spread = (chance * logs * logs).sum(axis=1) - mean * mean
+    mean = sums_of_rows(chance * logs)
+    spread = sums_of_rows(chance * logs * logs) - mean * mean
     drawn = np.maximum(_chosen(top, tokens)[places], LEAST) / temperature
     return float((mean - drawn).sum() / np.sqrt(np.maximum(spread, 0.0).sum() + LITTLE))
 
@@ -94,7 +95,7 @@ def _bounds(top: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_size: int | 
         return least, most
     chosen = _chosen(top, tokens)[places]
     listed, _, rest = weights_at(draws, asked.temperature)
-    whole = listed.sum(axis=1)
+    whole = sums_of_rows(listed)
     own = (chosen - draws.logs[:, 0]) / asked.temperature
     least[places] = np.maximum(own - np.log(whole + rest), LEAST)
     most[places] = most_likely_of(draws, chosen, asked.temperature, asked.cut)

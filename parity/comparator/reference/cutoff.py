@@ -14,6 +14,7 @@ from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.isolated import MOST
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds, TopLogprobs
 
 STEPS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0)
@@ -71,7 +72,7 @@ def _beyond(own: FloatArray, rivals: FloatArray, temperature: float, cut: Cut, u
 def _beyond_top_p(own: FloatArray, rivals: FloatArray, power: float, top_p: float, unlisted: int) -> FloatArray:
     """A token is kept unless those that are likelier reach top_p without it. What is not listed weighs as much as it
     can: at low temperatures gathered at the last rank, at high ones spread over all tokens."""
-    rest = np.clip(1.0 - np.exp(rivals).sum(axis=1) - np.exp(own), 0.0, 1.0)
+    rest = np.clip(1.0 - sums_of_rows(np.exp(rivals)) - np.exp(own), 0.0, 1.0)
     best = np.maximum(rivals.max(axis=1), own)
     listed = np.where(np.isfinite(rivals), rivals, np.inf).min(axis=1)
     last = np.minimum(np.where(np.isfinite(listed), listed, own), best)
@@ -81,11 +82,11 @@ def _beyond_top_p(own: FloatArray, rivals: FloatArray, power: float, top_p: floa
         else:
             others = np.log(unlisted) + power * np.minimum(np.log(rest) - np.log(unlisted), last)
         weights = np.exp((rivals - best[:, None]) * power)
-        whole = weights.sum(axis=1) + np.exp((own - best) * power) + np.exp(others - best * power)
+        whole = sums_of_rows(weights) + np.exp((own - best) * power) + np.exp(others - best * power)
     far = np.zeros(len(own))
     wanted = np.log(top_p) - np.log1p(-top_p)
     for step in STEPS:
-        above = np.where(rivals > own[:, None] + step, weights, 0.0).sum(axis=1) / whole
+        above = sums_of_rows(np.where(rivals > own[:, None] + step, weights, 0.0)) / whole
         with np.errstate(divide="ignore"):
             odds = np.log(above) - np.log1p(-np.minimum(above, 1.0 - 1e-12))
         far = np.where(odds - wanted >= step * power, step, far)

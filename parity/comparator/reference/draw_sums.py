@@ -13,9 +13,10 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.comparator.reference.drawn_lists import Cut, Draws, joined
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined, portions
 from parity.comparator.reference.temperature import drawn_from, shows_cut
 from parity.comparator.statistics import FloatArray, bennett
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds
 
 DEEPEST = 10.0
@@ -34,9 +35,6 @@ LARGEST = np.array([DEEPEST, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
 
 LAST = {"last_tenth": 0.1, "last_fiftieth": 0.02}
 """The parts of the probability that these look at."""
-
-_AT_ONCE = 256
-"""Completions looked at together."""
 
 
 OWN_TIMES = 0.2
@@ -114,24 +112,31 @@ def numbers_of(draws: Draws, temperature: float, cut: Cut) -> tuple[FloatArray, 
     """
     row = np.arange(len(draws))
     weights = _with_drawn(drawn_from(draws, temperature, cut), draws)
-    share = weights / weights.sum(axis=1, keepdims=True)
+    share = weights / sums_of_rows(weights)[:, None]
     values = np.maximum(draws.logs - draws.logs[:, :1], -DEEPEST)
     values = np.concatenate([values, np.maximum(values[:, -1:] - OF_REST, -DEEPEST)], axis=1)
     above = np.cumsum(share, axis=1) - share
-    is_one = [np.broadcast_to(np.arange(share.shape[1]) == one, share.shape) for one in (0, 1)]
-    columns = [values, above + share / 2, *(one.astype(np.float64) for one in is_one)]
+    found, spread = [], []
+
+    def add(column: FloatArray) -> None:
+        of_share = share * column
+        mean = sums_of_rows(of_share)
+        found.append(column[row, draws.drawn] - mean)
+        spread.append(np.einsum("nk,nk->n", of_share, column) - mean * mean)
+
+    add(values)
+    add(above + share / 2)
+    for one in (0, 1):
+        found.append((draws.drawn == one) - share[:, one])
+        spread.append(share[:, one] * (1.0 - share[:, one]))
     for last in LAST.values():
         inside = np.clip(above + share - (1.0 - last), 0.0, np.minimum(share, last))
-        columns.append(np.where(share > 0, inside / np.maximum(share, 1e-300), 0.0))
-    pushed = np.zeros_like(share)
-    if draws.pushed is not None:
-        pushed[:, :-1] = np.sign(draws.pushed)
-    columns.append(pushed)
-    found, spread = [], []
-    for one in columns:
-        mean = (share * one).sum(axis=1)
-        found.append(one[row, draws.drawn] - mean)
-        spread.append((share * one * one).sum(axis=1) - mean * mean)
+        add(np.where(share > 0, inside / np.maximum(share, 1e-300), 0.0))
+    if draws.pushed is None:
+        found.append(np.zeros(len(draws)))
+        spread.append(np.zeros(len(draws)))
+    else:
+        add(np.concatenate([np.sign(draws.pushed), np.zeros((len(draws), 1))], axis=1))
     return np.stack(found, axis=1), np.maximum(np.stack(spread, axis=1), 0.0), 1.0 - share[:, 0]
 
 
@@ -150,15 +155,15 @@ def sums_of(
 ) -> tuple[list[DrawSums], AtPlaces]:
     """Of completions that asked for the same: one by one, and place by place (`places`: of the tokens of each)."""
     result, at_places = [], AtPlaces.none()
-    for begin in range(0, len(many), _AT_ONCE):
-        part = many[begin : begin + _AT_ONCE]
+    for some in portions(many):
+        part = many[some]
         together = joined(part)
         found, spread, room = numbers_of(together, temperature, cut)
         shown = shows_cut(together, temperature, cut)
         ends = np.cumsum([len(one) for one in part])[:-1]
         split = (np.split(one, ends) for one in (found, spread, room, shown))
-        result += [_summed(*some) for some in zip(*split, strict=True)]
-        at_places += AtPlaces.of(np.concatenate(places[begin : begin + _AT_ONCE]), found)
+        result += [_summed(*each) for each in zip(*split, strict=True)]
+        at_places += AtPlaces.of(np.concatenate(places[some]), found)
     return result, at_places
 
 

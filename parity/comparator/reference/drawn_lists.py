@@ -6,7 +6,7 @@ rank, so that some lists are longer than what all of them name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +15,16 @@ from msgspec import Struct, structs
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import Json, TokenIds, TopLogprobs
 
 NEARLY_ALL = 0.9
 """Share of lists in which the chosen token is the last, from which on it is not one of the best that all name: of lists
 that all name it among 20, it is the last in one of twenty."""
+
+
+IN_CACHE = 1 << 16
+"""Logprobs of which an array of numbers each stays in a processor's cache."""
 
 
 class Draws(Struct, frozen=True):
@@ -72,6 +77,18 @@ def joined(many: Sequence[Draws]) -> Draws:
     )
 
 
+def portions(many: Sequence[Draws]) -> Iterator[slice]:
+    """Some of them at a time, in order: so many that what is reckoned of them stays in a processor's cache."""
+    begin, size = 0, 0
+    for at, one in enumerate(many):
+        if at > begin and size + one.logs.size > IN_CACHE:
+            yield slice(begin, at)
+            begin, size = at, 0
+        size += one.logs.size
+    if len(many) > begin:
+        yield slice(begin, len(many))
+
+
 def listed_width(lists: Sequence[TopLogprobs], tokens: Sequence[TokenIds]) -> int:
     """How many of the best tokens every list of a run names, besides the chosen one (`tokens`): fewer in one position
     of 100 at most."""
@@ -114,7 +131,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     known = np.isfinite(best).all(axis=1) & np.isfinite(chosen) & ~banned
     place = np.flatnonzero(known)
     hit = best_ids[place] == tokens[place, None]
-    rest = np.clip(1.0 - np.exp(best[place]).sum(axis=1), 0.0, 1.0)
+    rest = np.clip(1.0 - sums_of_rows(np.exp(best[place])), 0.0, 1.0)
     drawn = np.where(hit.any(axis=1), hit.argmax(axis=1), width)
     rest = np.where(drawn == width, np.maximum(rest, np.exp(chosen[place])), rest)
     return Draws(best[place], rest, drawn, max(1, (vocab_size or LARGE_VOCABULARY) - width)), place
@@ -154,7 +171,7 @@ def listed_alone(draws: Draws) -> Draws:
     the lists leave out."""
     kept = draws.where(draws.drawn < draws.logs.shape[1])
     logs = kept.logs - kept.logs[:, :1]
-    logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
+    logs = logs - np.log(sums_of_rows(np.exp(logs))[:, None])
     return structs.replace(kept, logs=logs, rest=np.zeros(len(logs)), others=1)
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.reference.drawn_lists import Cut, Draws, joined
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined, portions
 from parity.comparator.reference.temperature import CUT_SLACK, drawn_from, surely_kept, weights_at
 from parity.comparator.statistics import FloatArray
 from parity.records import Key
@@ -47,9 +47,6 @@ PENALTIES: Final = (0.0, 0.5, 2.0)
 
 _NOTHING = 1e-300
 """Stands for a probability of 0, of which there is no logarithm."""
-
-_AT_ONCE = 256
-"""Completions looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +87,10 @@ class Odds:
         shape = (0, len(WAYS))
         return Odds(np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.bool_))
 
-    def __add__(self, other: Odds) -> Odds:
+    @staticmethod
+    def together(parts: Sequence[Odds]) -> Odds:
         names = ("logs", "noise", "tried", "applies")
-        return Odds(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        return Odds(*(np.concatenate([getattr(one, name) for one in (Odds.none(), *parts)]) for name in names))
 
     def where(self, rows: BoolArray) -> Odds:
         return Odds(self.logs[rows], self.noise[rows], self.tried[rows], self.applies[rows])
@@ -111,13 +109,15 @@ class ArmsOdds:
 
 def odds_of(many: Sequence[Draws], temperature: float, cut: Cut, *, tried: bool = True) -> Odds:
     """Of completions that asked for the same. `tried`: whether the ratios of other draws are wanted, else 0."""
-    found = Odds.none()
-    for begin in range(0, len(many), _AT_ONCE):
-        found += _of_some(many[begin : begin + _AT_ONCE], temperature, cut, tried)
-    return found
+    return Odds.together(
+        [
+            _of_some(many[some], temperature, cut, np.random.default_rng(some.start) if tried else None)
+            for some in portions(many)
+        ]
+    )
 
 
-def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, tried: bool) -> Odds:
+def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, rng: np.random.Generator | None) -> Odds:
     whole = joined(many)
     row = np.repeat(np.arange(len(many)), [len(one) for one in many])
     asked = _as_asked(whole, temperature, cut)
@@ -129,7 +129,6 @@ def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, tried: bool) -
         return found
     at, chance = np.arange(len(draws)), np.exp(asked)
     floored = np.maximum(asked, np.log(_NOTHING))
-    rng = np.random.default_rng(0)
     for number, way in enumerate(WAYS):
         other = _otherwise(way, draws, asked, chance, temperature)
         if other is None:
@@ -142,7 +141,7 @@ def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, tried: bool) -
         noise = np.sqrt(np.maximum(np.einsum("nk,nk,nk->n", chance, ratio, ratio) - mean * mean, 0.0))
         found.logs[:, number] = np.bincount(row, ratio[at, draws.drawn], len(many))
         found.noise[:, number] = np.bincount(row, noise, len(many))
-        if tried:
+        if rng is not None:
             reach = np.cumsum(other, axis=1)
             taken = np.minimum((reach <= rng.random((len(draws), 1)) * reach[:, -1:]).sum(axis=1), ratio.shape[1] - 1)
             found.tried[:, number] = np.bincount(row, ratio[at, taken], len(many))

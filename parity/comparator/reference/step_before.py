@@ -15,6 +15,7 @@ from msgspec import Struct
 from parity.comparator.reference.drawn_lists import Cut, Draws, logs_listed
 from parity.comparator.reference.temperature import ENOUGH, most_likely_of, weights_at
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds, TopLogprobs
 
 RATES = (0.02, 0.1, 0.4)
@@ -51,7 +52,7 @@ def log_ratios(
     # Of two positions in a row that have lists: the number of the second one among those that do.
     after = np.flatnonzero(np.diff(places) == 1) + 1
     first = places[after] - 1
-    log_then = (said[first] - draws.logs[after - 1, 0]) / temperature - np.log((listed.sum(axis=1) + most)[after - 1])
+    log_then = (said[first] - draws.logs[after - 1, 0]) / temperature - np.log((sums_of_rows(listed) + most)[after - 1])
     found[first] = log_then - own[after] - ENOUGH
     return found
 
@@ -60,7 +61,7 @@ def won(ratios: FloatArray) -> Won:
     """The bet on a completion. `ratios`: as of `log_ratios`."""
     rates = np.array(RATES)[:, None]
     each = np.logaddexp(np.log1p(-rates), np.log(rates) + ratios)
-    logs = each.sum(axis=1)
+    logs = sums_of_rows(each)
     best = int(logs.argmax())
     at = np.flatnonzero(np.log(RATES[best]) + ratios > np.log1p(-RATES[best])) + 1
     first, last = (int(at[0]), int(at[-1])) if len(at) else (0, 0)
@@ -84,7 +85,7 @@ def redrawn(top: TopLogprobs, tokens: TokenIds, temperature: float, every: int) 
     changed[places] = top.ids[places - 1, (reach <= drawn).sum(axis=1)]
     listed = (top.ids[:length] == changed[:, None]).any(axis=1)
     last = np.where(np.isfinite(values), values, 0.0).min(axis=1)
-    rest = np.log(np.clip(1.0 - np.exp(values).sum(axis=1), 1e-9, 1.0))
+    rest = np.log(np.clip(1.0 - sums_of_rows(np.exp(values)), 1e-9, 1.0))
     ids = np.concatenate([top.ids[:length], np.where(listed, -1, changed)[:, None]], axis=1)
     most = np.where(listed, -np.inf, np.minimum(last, rest))
     return TopLogprobs(ids, np.concatenate([values, most[:, None]], axis=1)), changed

@@ -13,6 +13,7 @@ from parity.comparator.reference.drawn_lists import logs_listed
 from parity.comparator.reference.listed import untold
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
+from parity.comparator.sums import sums_of_rows
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -72,7 +73,7 @@ def tail_logs(
     if not length or not top.ids.shape[1]:
         return result
     ids, listed = top.ids[:length], logs_listed(top)[:length]
-    rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
+    rest = np.clip(1.0 - sums_of_rows(np.exp(listed)), 0.0, 1.0)
     if penalised is not None:
         recorded = None if top.logsumexp is None else top.logsumexp[:length]
         chosen_from = as_chosen(ids, listed, recorded, tokens[:length], penalised)
@@ -88,14 +89,14 @@ def tail_logs(
     most = listed.max(axis=1)
     most = np.where(np.isfinite(most), most, 0.0)
     weights = np.exp((listed - most[:, None]) * power)
-    total = weights.sum(axis=1)
+    total = sums_of_rows(weights)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if power >= 1:
             unlisted = rest * np.exp((chosen - most) * (power - 1) - most)
         else:
             unlisted = vocabulary ** (1 - power) * rest**power * np.exp(-most * power)
         unlisted = np.minimum(unlisted, vocabulary * np.exp((chosen - most) * power))
-        lower = np.where(listed <= chosen[:, None], weights, 0.0).sum(axis=1)
+        lower = sums_of_rows(np.where(listed <= chosen[:, None], weights, 0.0))
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
     nothing = ~is_chosen.any(axis=1) | untold(ids, top.values[:length] < np.inf, tokens[:length])
     result[:length] = np.where(np.isneginf(chosen) & nothing, np.nan, logs)

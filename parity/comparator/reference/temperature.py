@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from parity.comparator.reference.drawn_lists import Cut, Draws, joined, logs_listed
+from parity.comparator.reference.drawn_lists import Cut, Draws, joined, logs_listed, portions
 from parity.comparator.statistics import FloatArray
+from parity.comparator.sums import sums_of_rows
 from parity.records import TokenIds, TopLogprobs
 
 GREEDY = 0.02
@@ -56,9 +57,6 @@ HEDGE = 0.02
 
 CUT_SLACK = 0.01
 """Share by which a cut may lie elsewhere for the engine that drew."""
-
-_AT_ONCE = 256
-"""Completions whose lists are looked at together."""
 
 _LEAST = -50.0
 """Log of the least likelihood of a token that counts: below, it is as unlikely at every temperature."""
@@ -157,7 +155,7 @@ def shares_kept(shares: FloatArray, drawn: npt.NDArray[np.bool_], cut: Cut) -> F
     kept, _ = _kept(ordered / best, np.zeros(len(shares)), cut)
     least = np.take_along_axis(ordered, kept[:, None] - 1, 1)
     left = np.where((shares >= least) | drawn, shares, 0.0)
-    return np.asarray(left / np.maximum(left.sum(axis=1, keepdims=True), 1e-300), dtype=np.float64)
+    return np.asarray(left / np.maximum(sums_of_rows(left)[:, None], 1e-300), dtype=np.float64)
 
 
 class Beyond(Struct, frozen=True):
@@ -183,7 +181,7 @@ def beyond(top: TopLogprobs, lists: TopLogprobs, raised: FloatArray) -> Beyond:
     not listed, at most, (T,)."""
     raw = logs_listed(top)[: len(lists)]
     best = np.where((lists.ids >= 0) & np.isfinite(lists.values), lists.values, -np.inf)
-    rest = np.clip(1.0 - np.exp(raw).sum(axis=1, initial=0.0), 0.0, 1.0)
+    rest = np.clip(1.0 - sums_of_rows(np.exp(raw)), 0.0, 1.0)
     last = np.where(np.isfinite(raw), raw, 0.0).min(axis=1, initial=0.0)
     off = raised - np.maximum(best.max(axis=1, initial=-np.inf), _LEAST)
     return Beyond(np.log(rest + _SURE) + off, last + off)
@@ -199,7 +197,7 @@ def cut_within(
     logs = -np.sort(-logs_listed(lists)[places], axis=1)
     weights = np.exp((logs - logs[:, :1]) / temperature)
     listed = weights[:, :width]
-    rest = weights[:, width:].sum(axis=1) + left_out.weight(temperature, others)[places]
+    rest = sums_of_rows(weights[:, width:]) + left_out.weight(temperature, others)[places]
     if cut.top_k:
         rest = np.where((listed > 0).sum(axis=1) >= cut.top_k, 0.0, rest)
     return np.asarray(_kept(listed, rest, cut)[0] == _kept(listed, np.zeros(len(listed)), cut)[0])
@@ -216,7 +214,7 @@ def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, 
 def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     """Log of the largest probability that each drawn token may have had, shape (N,)."""
     listed, least, most = weights_at(draws, temperature)
-    whole, row, width = listed.sum(axis=1), np.arange(len(draws)), listed.shape[1]
+    whole, row, width = sums_of_rows(listed), np.arange(len(draws)), listed.shape[1]
     if cut.min_p > 0:
         least = np.zeros_like(least)  # how much of the rest it leaves, the lists do not say
     if cut.top_k:
@@ -242,7 +240,7 @@ def most_likely_of(draws: Draws, own: FloatArray, temperature: float, cut: Cut) 
     weight = np.exp((np.minimum(own, 0.0) - draws.logs[:, 0]) / temperature)
     others = np.maximum(least, weight) if cut == Cut() else weight
     with np.errstate(divide="ignore"):
-        of_rest = np.log(weight) - np.log(listed.sum(axis=1) + others)
+        of_rest = np.log(weight) - np.log(sums_of_rows(listed) + others)
     return np.where(draws.drawn == listed.shape[1], np.minimum(logs, of_rest), logs)
 
 
@@ -261,7 +259,7 @@ def least_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     listed, _, most = weights_at(draws, temperature)
     fewest, _ = _kept(listed, np.zeros_like(most), cut, CUT_SLACK)
     column = np.minimum(draws.drawn, listed.shape[1] - 1)
-    chance = listed[np.arange(len(draws)), column] / (listed.sum(axis=1) + most)
+    chance = listed[np.arange(len(draws)), column] / (sums_of_rows(listed) + most)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.where(draws.drawn < fewest, chance, 0.0)), dtype=np.float64)
 
@@ -282,7 +280,7 @@ def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     weights = drawn_from(draws, temperature, cut)
     with np.errstate(divide="ignore"):
         return np.asarray(
-            np.log(weights[np.arange(len(draws)), draws.drawn]) - np.log(weights.sum(axis=1)), dtype=np.float64
+            np.log(weights[np.arange(len(draws)), draws.drawn]) - np.log(sums_of_rows(weights)), dtype=np.float64
         )
 
 
@@ -291,9 +289,9 @@ def winnings(many: Sequence[Draws], asked: float, cut: Cut) -> Iterator[tuple[li
     time: (their rows in `many`, nats of shape (A, N) in the order of `others_than`, their positions one after the
     other). Those without lists are left out."""
     rows = [row for row, one in enumerate(many) if len(one) and one.logs.shape[1] >= 2]
-    for begin in range(0, len(rows), _AT_ONCE):
-        part = rows[begin : begin + _AT_ONCE]
-        yield part, _won(joined([many[row] for row in part]), asked, cut)
+    listed = [many[row] for row in rows]
+    for some in portions(listed):
+        yield rows[some], _won(joined(listed[some]), asked, cut)
 
 
 def bet(won: FloatArray, asked: float) -> Bet | None:
@@ -360,13 +358,13 @@ def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
 def _won_uncut(draws: Draws, asked: float, others: Sequence[float]) -> FloatArray:
     """The same where nothing is cut off."""
     row, (listed, least, most) = np.arange(len(draws)), weights_at(draws, asked)
-    whole, own = listed.sum(axis=1), _among(listed)
+    whole, own = sums_of_rows(listed), _among(listed)
     fewest, largest = least / (whole + least), most / (whole + most)
     found = np.empty((len(others), len(draws)))
     for number, other in enumerate(others):
         listed, least, most = weights_at(draws, other)
         rest = _middle(least, most)
-        share = rest / (listed.sum(axis=1) + rest)
+        share = rest / (sums_of_rows(listed) + rest)
         known = np.clip(np.clip(share, fewest, largest), _NEVER, 1.0 - _NEVER)
         ratio = _among(listed) / own
         ratio *= ((1.0 - HEDGE) * (1.0 - share) / (1.0 - known))[:, None]
@@ -382,7 +380,7 @@ def _won_uncut(draws: Draws, asked: float, others: Sequence[float]) -> FloatArra
 
 def _among(listed: FloatArray) -> FloatArray:
     """Probabilities of the listed tokens, were there no others, (N, K); none too small to divide by."""
-    return np.asarray(np.maximum(listed / listed.sum(axis=1, keepdims=True), np.exp(_LEAST)), dtype=np.float64)
+    return np.asarray(np.maximum(listed / sums_of_rows(listed)[:, None], np.exp(_LEAST)), dtype=np.float64)
 
 
 def _middle(least: FloatArray, most: FloatArray) -> FloatArray:
