@@ -117,7 +117,8 @@ _UNHEEDED = message(
 
 def broken_rules(judged: Judged) -> Remarks:
     """Rules of the requests that the baseline broke, or both arms, and what could not be checked of them."""
-    broken, found = judged.broken, Remarks(limits=tuple(_unchecked(judged.broken)))
+    broken = judged.broken
+    found = broken.habits + Remarks(limits=tuple(_unchecked(broken)))
     for those, said, steps in (
         (broken.baseline, _BASELINE_BROKE, (Step.SWAP, Step.REFERENCE)),
         (broken.both, _BOTH_BROKE, (Step.REFERENCE,)),

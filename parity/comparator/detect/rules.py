@@ -23,7 +23,10 @@ from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.bad_words import Word
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
+from parity.comparator.inputs.servers import gives_no_scores
+from parity.comparator.inputs.text_habits import habit_note
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind
 from parity.records.evidence import EndEvidence
@@ -46,6 +49,8 @@ class Arm(Struct, frozen=True):
     """Bad words to tokens; None: no tokenizer is known to be the arms' own."""
     too_long: frozenset[Key]
     """Completions that may go on past their end."""
+    as_given: Mapping[Key, Completion] = field(default_factory=dict)
+    """Of a server: with the texts that it gave, before its habits were taken off."""
 
     def words(self, asked: Asked) -> tuple[Word, ...]:
         return self.read_words(asked.bad_words) if asked.bad_words and self.read_words is not None else ()
@@ -188,6 +193,10 @@ class Broken(Struct, frozen=True):
     """Completions in which both arms broke one, or in which the candidate did what the baseline does throughout."""
     unheeded: Mapping[Key, Message] = field(default_factory=dict)
     """Completions in which a server breaks a rule that it does not keep to at all."""
+    stopped_otherwise: frozenset[Key] = frozenset()
+    """Completions with what a server does to the stop strings of all its texts."""
+    habits: Remarks = field(default_factory=Remarks)
+    """What that is, of both arms."""
     unread_words: int = 0
     """Completions whose `bad_words` could not be checked, for want of a tokenizer."""
     open_grammars: tuple[str, ...] = ()
@@ -195,7 +204,7 @@ class Broken(Struct, frozen=True):
 
     def excuses(self, key: Key) -> bool:
         """Does the candidate break a rule there of which it is not accused?"""
-        return key in self.both or key in self.unheeded
+        return key in self.both or key in self.unheeded or key in self.stopped_otherwise
 
 
 def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
@@ -204,10 +213,13 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     if not pairs.same_prompt.all():
         keys = [keys[row] for row in np.flatnonzero(pairs.same_prompt).tolist()]
     ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
-    excused, unknown = _habits(theirs), _served_habits(ours, candidate)
+    of_stops = [_habit_of_stops(ours, candidate), _habit_of_stops(theirs, baseline)]
+    of_candidate, of_baseline = ({STOP.name} if habit.notes else set() for habit in of_stops)
+    excused, unknown = _habits(theirs) - of_baseline, _served_habits(ours, candidate)
     accused: dict[Key, tuple[Event, ...]] = {}
     both: dict[Key, Message] = {}
     unheeded: dict[Key, Message] = {}
+    stopped_otherwise = set[Key]()
     parted = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical).tolist()}
     looked_at = [key for key in keys if key in ours.of or key in theirs.of] if ours.of or theirs.of else []
     for key in looked_at:
@@ -215,7 +227,9 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
         for rule, events in look.broken.items():
             if rule == OVERRUN.name and key in parted:
                 continue
-            if rule in other or rule in excused:
+            if rule in of_candidate:
+                stopped_otherwise.add(key)
+            elif (rule in other and rule not in of_baseline) or rule in excused:
                 both.setdefault(key, events[0].evidence.why)
             elif rule in unknown:
                 unheeded.setdefault(key, events[0].evidence.why)
@@ -223,19 +237,25 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
                 accused[key] = (*accused.get(key, ()), *events)
     return Broken(
         accused,
-        _by_baseline_alone(looked_at, ours, theirs),
+        _by_baseline_alone(looked_at, ours, theirs, of_baseline),
         both,
         unheeded,
+        frozenset(stopped_otherwise),
+        of_stops[0] + of_stops[1],
         sum(look.unread_words for look in ours.of.values()),
         tuple(look.open_grammar for look in ours.of.values() if look.open_grammar is not None),
     )
 
 
-def _by_baseline_alone(keys: Sequence[Key], ours: Looks, theirs: Looks) -> dict[Key, Message]:
-    """Where the baseline breaks a rule that the candidate keeps, and the first such rule."""
+def _by_baseline_alone(keys: Sequence[Key], ours: Looks, theirs: Looks, habits: Collection[str]) -> dict[Key, Message]:
+    """Where the baseline breaks a rule that the candidate keeps, and the first such rule; without its habits."""
     found: dict[Key, Message] = {}
     for key in keys:
-        kept = (events for rule, events in theirs.at(key).broken.items() if rule not in ours.at(key).broken)
+        kept = (
+            events
+            for rule, events in theirs.at(key).broken.items()
+            if rule not in ours.at(key).broken and rule not in habits
+        )
         for events in kept:
             found.setdefault(key, events[0].evidence.why)
     return found
@@ -287,12 +307,33 @@ def _served_habits(looks: Looks, arm: Arm) -> set[str]:
     that is left in the text, or taken away, throughout."""
     if not arm.writer.is_server:
         return set()
-    ended = [look for key, look in looks.of.items() if arm.completions[key].finish_reason == "stop"]
-    stopped = [look.broken.get(STOP.name, ()) for look in ended if STOP.name in look.under]
+    always = {STOP.name} if _stops_otherwise(looks, arm) else set()
+    return always | _habits(looks, _OF_VLLM)
+
+
+def _stops_otherwise(looks: Looks, arm: Arm) -> bool:
+    """Does it leave stop strings in its texts, or take them away, throughout?"""
+    ended = [key for key, look in looks.of.items() if STOP.name in look.under]
+    given = (arm.as_given.get(key, arm.completions[key]) for key in ended)
+    stopped = [
+        looks.of[one.key].broken.get(STOP.name, ()) or tuple(_stop_strings(one, arm.writer.requests.of(one), arm))
+        for one in given
+        if one.finish_reason == "stop"
+    ]
     shown = all(event.kind is Kind.TEXT_MISMATCH for events in stopped for event in events)
     count = sum(map(bool, stopped))
-    always = {STOP.name} if shown and count >= FEW and count * HABIT >= len(stopped) * (HABIT - 1) else set()
-    return always | _habits(looks, _OF_VLLM)
+    return shown and count >= FEW and count * HABIT >= len(stopped) * (HABIT - 1)
+
+
+def _habit_of_stops(looks: Looks, arm: Arm) -> Remarks:
+    """What a server other than vLLM's does to every text that a stop string ended: it keeps to no protocol of vLLM's,
+    and its tokens are none the worse for it."""
+    asks = arm.writer.requests
+    if not arm.writer.is_server or not gives_no_scores(asks.arm.header) or not _stops_otherwise(looks, arm):
+        return Remarks()
+    if asks.of_all.includes_stop:
+        return habit_note(asks.arm, message("text.habit_stop_gone", "it takes stop strings off its texts"))
+    return habit_note(asks.arm, message("text.habit_stop_left", "it leaves stop strings in its texts"))
 
 
 class Requested(Struct, frozen=True):
@@ -325,5 +366,6 @@ def requested(inputs: Inputs, pairs: Pairs) -> Requested:
         known = _with_texts(arm, given) if writer.is_server else given
         late = stops.may_overrun(known.rows, rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
-        sides.append(Arm(known.completions, writer, rules, own.read_words, too_long))
+        as_given = given.completions if writer.is_server else {}
+        sides.append(Arm(known.completions, writer, rules, own.read_words, too_long, as_given))
     return Requested(sides[1].writer, sides[1].stops, break_rules(sides[0], sides[1], pairs))

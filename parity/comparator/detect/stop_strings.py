@@ -94,7 +94,8 @@ def _by_text(completion: Completion, asked: Asked, writer: Writer) -> Iterator[E
         return
     if by_string and match.stop != completion.stop_reason and rest <= CHARACTERS * (writer.step + 1):
         return  # several in one step, or in one token
-    if stopped and (rest == 0 or by_string):
+    of_one_token = writer.is_server and rest <= CHARACTERS  # some servers stop at it, and leave its whole token
+    if stopped and (rest == 0 or by_string or of_one_token):
         why = wording.after_stop(match.stop) if asked.includes_stop else wording.stop_left(match.stop)
         yield _text_event(completion, why, match.start)
         return

@@ -244,7 +244,7 @@ def _without_shown_ends(baseline: Capture, candidate: Capture) -> tuple[Capture,
         if end is not None:
             cut = {one.key: replace(one, text=(one.text or "").removesuffix(end)) for one in _ended(arms[side], ends)}
             arms[side] = arms[side].but(cut)
-            remarks += _note(arms[side], _shows(end))
+            remarks += habit_note(arms[side], _shows(end))
     return arms[0], arms[1], remarks
 
 
@@ -291,7 +291,7 @@ def _without(habit: TextHabit, arm: Capture, other: Capture, detokenize: Detoken
         if (sample := _sample(one, other, detokenize, ends)) is not None
         and (found := _without_habit(habit, arm, one, sample)) is not None
     }
-    return arm.but(plain), _note(arm, habit.what)
+    return arm.but(plain), habit_note(arm, habit.what)
 
 
 def _without_habit(habit: TextHabit, arm: Capture, one: Completion, sample: Sample) -> str | None:
@@ -322,7 +322,8 @@ def _beginnings(sample: Sample) -> Iterator[str]:
         yield sample.expected[: blanks + len(sample.text)]
 
 
-def _note(arm: Capture, what: Message) -> Remarks:
+def habit_note(arm: Capture, what: Message) -> Remarks:
+    """A note that names a habit of an arm."""
     return Remarks(notes=(message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=what),))
 
 

@@ -277,8 +277,17 @@ def test_a_server_that_leaves_all_stop_strings_in_its_texts_has_a_habit() -> Non
     left = [replace(one, text="one two END") for one in right]
     base = capture("cpu/base", *right, max_tokens=LIMIT)
     for options in (WITH, WITHOUT):
-        result = compare(base, capture("server/x", *left, max_tokens=LIMIT), None, options)
+        served = capture("server/x", *left, max_tokens=LIMIT)
+        result = compare(base, served, None, options)
+        assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+        assert "text.habit_stop_left" in habits(result)
+        of_vllm = {"served": {"token_source": "server", "server": {"dialect": "vllm"}}}
+        result = compare(base, replace(served, header=replace(served.header, extra=of_vllm)), None, options)
         assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
+def habits(result: Comparison) -> list[str]:
+    return [note.parameters["what"].id for note in result.notes if note.id == "inputs.habit"]
 
 
 def test_a_server_that_does_not_know_a_parameter_has_a_habit() -> None:

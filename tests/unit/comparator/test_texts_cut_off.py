@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from captures import capture, completion
 from server_habits import detokenize, tokenizer
@@ -67,6 +68,26 @@ def test_one_text_without_its_blanks_shows_that_a_server_strips_them(kept: bool)
 
 def text_alone(*completions: Completion) -> Capture:
     return served(*completions, token_source="retokenised")
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_stop_string_left_in_all_texts_is_a_habit_in_those_that_part_as_well(swapped: bool) -> None:
+    """transformers serve 5.19.0 stops at the token that completes a stop string, and leaves all of it."""
+    own: dict[str, Json] = {"stop": ["th"]}
+    base, other = [], []
+    for number, text in enumerate((" of the", " and the", " in the", " to the", " on the", " if the")):
+        one = completion(ids_of(text), f"r{number}", finish="stop", stop="th", text=text[: text.index("th")])
+        base.append(replace(one, sampling=own))
+        other.append(replace(base[-1], text=text, stop_reason=None))
+    parted = " or and the"
+    other[0] = replace(other[0], text=parted, token_ids=np.array(ids_of(parted)))
+    arms = capture("cpu/base", *base, vocab_size=None), text_alone(*other)
+    result = ask(*(arms[::-1] if swapped else arms))
+    assert result.corrupt == []
+    assert "text.habit_stop_left" in [note.parameters["what"].id for note in result.notes if note.id == "inputs.habit"]
+    some = text_alone(*other[:2], *(replace(one, text=base[n].text) for n, one in enumerate(other) if n > 1))
+    if not swapped:
+        assert [(one.kind, one.request) for one in ask(arms[0], some).corrupt] == [(Kind.TEXT_MISMATCH, "r0")]
 
 
 @pytest.mark.parametrize(("said", "accused"), [("", []), ("e", [Kind.OVERRUN])])
