@@ -20,6 +20,12 @@ def sums_of_rows(values: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("nk->n", values))
 
 
+def most_together(places: npt.NDArray[np.int64], values: FloatArray, within: int) -> float:
+    """The largest sum of `values` that stand at `places`, in order, within so many places; 0 of none. Shapes (N,)."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return float((sums[np.searchsorted(places, places + within)] - sums[:-1]).max(initial=0.0))
+
+
 class Added(Struct, frozen=True):
     """Numbers of a part; those of two parts are added field by field."""
 

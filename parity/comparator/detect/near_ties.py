@@ -6,7 +6,7 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import (
     ALIKE,
     BESIDE_NONE,
+    FARTHER,
     FEW,
     FEW_UNSHOWN,
     IN_FEWEST,
@@ -40,9 +41,10 @@ from parity.comparator.reference.isolated import (
 from parity.comparator.reference.moves import others_moved
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
-from parity.comparator.reference.scores import own_gaps
+from parity.comparator.reference.scores import NEAR, OwnNoise, own_gaps
 from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.comparator.streams.contexts import context_of
+from parity.comparator.sums import most_together
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -378,10 +380,28 @@ def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setu
             return _Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, unsaid=True)
         return None
     noise, times = setup.own_noise(), moved_as_far(found.gaps, found.residuals, setup.farthest_own)
-    if noise is None or times is None:
+    if noise is None:
         return None
     nats = float(found.residuals[first : first + count].min())
-    return _Like(times, Doubted.IN_A_ROW) if noise.with_as_many(count, nats, LASTS) >= IN_FEWEST else None
+    if times is not None and noise.with_as_many(count, nats, LASTS) >= IN_FEWEST:
+        return _Like(times, Doubted.IN_A_ROW)
+    times = _together_as_far(found, noise, setup.farthest_own)
+    return None if times is None else _Like(times, Doubted.IN_A_ROW)
+
+
+def _together_as_far(found: _Beyond, noise: OwnNoise, farthest: Callable[[], float]) -> float | None:
+    """How far the logits moved at all of these tokens together, over how far the baseline's do in as many places; None
+    where the engine did not hold them for about its best, or the baseline's do not move.
+
+    Of a token little below the best it may be the best one's logit that moved: its own logprob does not show that.
+    """
+    far = found.gaps > ALIKE
+    backed = float(found.residuals.sum()) > BACKED * float(found.gaps.sum())
+    if not backed or not moved(found.gaps[far], found.residuals[far]):
+        return None
+    single = moved_as_far(found.gaps, np.maximum(found.residuals, found.gaps), farthest)
+    together = most_together(found.places, found.residuals, LASTS) / max(noise.most_together(LASTS), NEAR)
+    return None if single is None or together > FARTHER else max(single, together)
 
 
 def _is_chance(found: _Beyond, case: Case, isolated: Isolated, setup: Setup) -> bool:
@@ -408,6 +428,10 @@ def _is_silent(case: Case, setup: Setup) -> bool:
     found = _beyond(case, setup.tolerance)
     return found is not None and setup.doubt.covers_silent(found.gaps, len(case.b.token_ids), found.residuals)
 
+
+BACKED = 0.35
+"""Of the gaps of several tokens together, that their own logprobs must lie above the scores, for the engine to have held
+them for about its best. Where logits move, half of a gap is in the best one's, on average."""
 
 RELABELLED = 0.1
 """Nats between how far below the best a token lies and how far its own logprob lies above the score, up to which that

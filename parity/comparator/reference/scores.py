@@ -34,6 +34,7 @@ from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.reference.stored import GapShelf, ScoredGaps, packed
 from parity.comparator.reference.tolerance import DOUBT
+from parity.comparator.sums import most_together
 from parity.comparator.types import Remarks, Spread, alone
 from parity.messages import Message, message
 from parity.records import (
@@ -318,6 +319,11 @@ class OwnNoise(Struct, frozen=True):
     def most_beyond(self, nats: float) -> int:
         """Positions farther than that in the completion that has the most of them."""
         return max((int((each > nats).sum()) for each in self.distances), default=0)
+
+    def most_together(self, within: int) -> float:
+        """The largest sum over `within` tokens in a row, nats."""
+        both = zip(self.places, self.distances, strict=True)
+        return max((most_together(places, distances, within) for places, distances in both), default=0.0)
 
     def with_as_many(self, count: int, nats: float, within: int) -> int:
         """Completions in which so many positions of `within` in a row, two or more, lie as far off."""

@@ -164,3 +164,32 @@ def test_a_move_that_lasts_in_the_baseline_may_last_in_the_candidate(
     assert result.verdict is verdict
     assert bool(result.corrupt) is (verdict is Verdict.DIVERGED)
     assert ("conclude.in_a_row" in {one.id for one in result.reasons}) is not bool(result.corrupt)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "moved", "verdict"),
+    [
+        ((0.75, 0.47, 1.03, 0.38), (0.8, 0.5, 0.51, -0.07), Verdict.INCONCLUSIVE),
+        ((1.06, 1.38, 2.88, 0.72), (1.1, 1.4, 2.33, 0.75), Verdict.INCONCLUSIVE),
+        ((0.75, 0.47, 1.03, 0.38), (0.05, 0.02, 0.01, 0.0), Verdict.DIVERGED),  # its engine knew how unlikely they are
+        ((0.75, 0.47, 3.03, 0.38), (0.8, 0.5, 0.01, 0.07), Verdict.DIVERGED),  # of one of them
+        ((4.06, 4.38, 4.88, 4.72), (4.1, 4.4, 4.33, 4.75), Verdict.DIVERGED),  # far more than the baseline moves
+    ],
+)
+def test_a_move_of_several_tokens_is_measured_beside_the_baselines_largest(
+    gaps: tuple[float, ...], moved: tuple[float, ...], verdict: Verdict
+) -> None:
+    """Two clean rows of tests/worlds where an expert's choice lasts, of 23,283 and 21,202 tokens an arm."""
+    rng = np.random.default_rng(4)
+    arms: dict[str, list[Completion]] = {"cpu/base": [], "cpu/mtp": []}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    for at, text in enumerate(rng.permutation(np.arange(100, 160)).tolist() for _ in range(12)):
+        for arm, made in arms.items():
+            tokens, places, by = (text, {30: 1.2}, {30: 1.1, 33: 0.9}) if at == 2 else (text, {}, {})
+            if arm == "cpu/mtp" and at == 6:
+                tokens = [*range(300, 360)]
+                places, by = (dict(zip((20, 22, 23, 26), some, strict=True)) for some in (gaps, moved))
+            top, own = rejected(tokens, places, by)
+            known[ScoreKey(arm, f"p{at}", 0, 0)] = top
+            made.append(completion(tokens, f"p{at}", prompt=[900 + at], logprobs=own))
+    assert compare(*(capture(arm, *made) for arm, made in arms.items()), known).verdict is verdict
