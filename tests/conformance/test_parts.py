@@ -73,6 +73,22 @@ def test_thoughts_that_a_parser_split_off_come_first() -> None:
     assert answer.samples[0].text == "hm yes"
 
 
+EMPTY: dict[str, Any] = {"content": [], "refusal": None}
+NAMED: dict[str, Any] = {"content": [{"token": "yes", "logprob": -0.1, "top_logprobs": []}]}
+
+
+@pytest.mark.parametrize("before", [[EMPTY], []])
+@pytest.mark.parametrize("with_names", [True, False])
+def test_empty_lists_are_no_token_ids(before: list[Any], with_names: bool) -> None:
+    """OpenAI's first chunk has an empty list; others have nothing else."""
+    lists = [*before, NAMED if with_names else EMPTY]
+    events: list[Any] = [{"choices": [{"delta": {"content": ""}, "logprobs": one}]} for one in lists]
+    events.append({"choices": [{"delta": {"content": "yes"}, "logprobs": EMPTY, "finish_reason": "stop"}]})
+    sample = assembled(events).samples[0]
+    assert (sample.text, sample.token_ids, sample.logprobs, sample.listed) == ("yes", None, None, None)
+    assert bool(sample.named) is with_names
+
+
 def test_sampling_parameters_by_dialect() -> None:
     random = {**GREEDY, "temperature": 0.5, "seed": 4, "n": 3, "top_k": 5, "logprobs": 2, "stop": ["x"]}
     sent = sampling_body(random, wire(), VLLM, COMPLETIONS, 10)

@@ -96,10 +96,10 @@ class Answer:
         """What does not add up is written down with the sample. Whether the usage counts these tokens the comparison
         says, which sees what this server counts throughout."""
         for sample in self.samples.values():
+            if sample.named or (sample.text and not sample.logprobs):
+                sample.logprobs = sample.listed = None  # nothing but empty lists, of chunks without tokens
             if sample.token_ids is None and sample.listed is not None:
                 sample.token_ids = [token for token, _ in sample.listed]
-            if sample.named:
-                sample.logprobs = None  # nothing but the empty lists of chunks without tokens
             if sample.finish_reason is None:
                 sample.problem(message("server.no_finish_reason", "it has no finish_reason"))
             if sample.token_ids is not None and sample.logprobs is not None:
