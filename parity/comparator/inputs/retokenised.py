@@ -282,11 +282,11 @@ def _one(
     """`one` with the other's tokens as far as its `text` (`shift` characters of which are the other's) is the same."""
     theirs, mine = _Stream(other.token_ids, detokenize), _Stream(one.token_ids, detokenize, shift)
     common = first_difference(detokenize(theirs.readable), text)
-    kept = theirs.last_before(common)
+    kept = theirs.whole(theirs.last_before(common))
     place = theirs.end(kept)
     at = mine.first_from(place)
     while kept and mine.end(at) != place:
-        kept -= 1
+        kept = theirs.whole(kept - 1)
         place = theirs.end(kept)
         at = mine.first_from(place)
     likely = _likeliest(other, kept, text[place:], detokenize)
@@ -317,6 +317,13 @@ class _Stream:
     def end(self, count: int) -> int:
         """The characters of the first `count` tokens, bytes that make no character yet left out."""
         return (self._shift if count else 0) + len(self._detokenize(self.readable[:count]).rstrip("\ufffd"))
+
+    def whole(self, count: int) -> int:
+        """So many tokens without those at their end that have only begun a character, or make none: the other text may
+        go on without them, and has them again where it does not."""
+        while count and self._detokenize(self.readable[:count]).endswith(UNREADABLE):
+            count -= 1
+        return count
 
     def last_before(self, place: int) -> int:
         """The most tokens that end at `place` or before it."""

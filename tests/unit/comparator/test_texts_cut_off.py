@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from byte_tokens import Bytes
 from captures import capture, completion
 from server_habits import detokenize, tokenizer
 
@@ -107,3 +108,28 @@ def test_bytes_that_make_no_character_are_no_token_that_the_baseline_rejects(tex
     lists = TopLogprobs.from_json([[[token, -0.1], [token + 1, -9.0]] for token in said])
     base = capture("cpu/base", completion(said, text=" the of", logprobs=lists), vocab_size=None)
     assert ask(base, text_alone(completion(ids_of(text), text=text))).verdict is verdict
+
+
+BYTES = Bytes()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine"),
+    [
+        (b"a\xffb", b"acd"),  # of the baseline one byte that makes no character
+        ("aéb".encode(), "aèb".encode()),  # characters that begin with the same byte
+        ("a😀b".encode(), "a😁b".encode()),
+    ],
+)
+def test_texts_that_part_inside_a_character_part_at_one_of_its_bytes(theirs: bytes, mine: bytes) -> None:
+    """Where they part the baseline's list holds both tokens for as good."""
+    said, other = ([256 + byte for byte in text] for text in (theirs, mine))
+    parts = next(n for n, pair in enumerate(zip(said, other, strict=False)) if pair[0] != pair[1])
+    rows = [
+        [[token, -0.1], [other[n] if n == parts else 7, -0.1 if n == parts else -9.0]] for n, token in enumerate(said)
+    ]
+    base = capture("cpu/base", completion(said, logprobs=TopLogprobs.from_json(rows)), vocab_size=None)
+    base = replace(base, completions={key: replace(one, text=BYTES(said)) for key, one in base.completions.items()})
+    text = completion(other, text=BYTES(other))
+    result = compare(base, text_alone(text), None, CompareOptions(detokenize=BYTES))
+    assert [(one.kind, one.position) for one in result.findings] == [(Kind.NEAR_TIE, parts)]
