@@ -82,7 +82,11 @@ STAGES: Mapping[str, Stage] = {
             "ends_with_a_line_feed",
         ),
         Stage.VALUES: ("gives_certain_logprobs", "gives_logprobs_at_another_temperature"),
-        Stage.SENTINEL: ("says_9999_for_what_it_does_not_list",),
+        Stage.SENTINEL: (
+            "says_9999_for_what_it_does_not_list",
+            "gives_null_for_some_tokens",
+            "gives_null_for_the_eos",
+        ),
         Stage.UNIT: (
             "gives_probabilities",
             "gives_base_2_logprobs",
@@ -114,6 +118,7 @@ STAGES: Mapping[str, Stage] = {
         ),
         Stage.STOP_REASON: ("names_the_eos_as_what_it_stopped_at", "names_the_eos_in_words"),
         Stage.COUNTS: (
+            "counts_no_eos",
             "counts_otherwise",
             "counts_with_another_tokenizer",
             "counts_the_prompt_too",

@@ -679,6 +679,22 @@ def says_9999_for_what_it_does_not_list(pair: Pair) -> Pair:
     return _logprobs(pair, clipped)
 
 
+def _without_numbers(one: Completion, top: TopLogprobs, at: np.ndarray) -> TopLogprobs:
+    """null for the chosen tokens of these places."""
+    is_chosen = top.ids == one.token_ids[: len(top), None]
+    return TopLogprobs(top.ids, np.where(is_chosen & at[:, None], np.nan, top.values))
+
+
+@habit
+def gives_null_for_some_tokens(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _without_numbers(one, top, np.arange(len(top)) % 5 == 1))
+
+
+@habit
+def gives_null_for_the_eos(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _without_numbers(one, top, one.token_ids[: len(top)] == EOS))
+
+
 @habit
 def lists_fewer_than_asked(pair: Pair) -> Pair:
     return _logprobs(pair, lambda one, top: _kept_columns(one, top, 2))
@@ -709,6 +725,11 @@ def _usage(one: Completion, completion_tokens: int) -> Completion:
 def counts_the_eos_in_its_usage(pair: Pair) -> Pair:
     pair = candidate_rows(pair, lambda one: _usage(_without_eos(one), len(one.token_ids)))
     return replace(pair, scores=fitting(pair))
+
+
+@habit
+def counts_no_eos(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: _usage(one, len(_without_eos(one).token_ids)))
 
 
 @habit

@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.finish_reasons import as_openai, limit_of, with_both_names
 from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
-from parity.messages import Message, message
+from parity.messages import Message, joined, message
 from parity.records import Capture, Completion, Key
 from parity.records.objects import object_of
 
@@ -24,34 +25,46 @@ FEW = 4
 Answer = Sequence[Completion]
 """The samples of one request and round."""
 
+Counted: TypeAlias = tuple[str, ...]
+"""What sets a way of counting apart: names in `WHAT`, none where all tokens are counted."""
+
 
 def _all(answer: Answer) -> int:
     return sum(len(one.token_ids) for one in answer)
 
 
-def _one_sample(answer: Answer) -> int:
-    return len(answer[0].token_ids)
+Way: TypeAlias = Callable[[Answer], int]
 
 
-def _with_ends(arm: Capture) -> Way:
+def ways(arm: Capture) -> Mapping[Counted, Way]:
+    """How tokens may be counted. Where several count an answer alike, the first is taken."""
+    stops = terminators(arm.header)
+
     def ended(one: Completion) -> bool:
         """Has it stopped, as far as its reason says that? Some give one for every end, or none."""
         limit = limit_of(arm, one)
         return one.finish_reason in ("stop", None) and (limit is None or len(one.token_ids) < limit)
 
-    return lambda answer: _all(answer) + sum(map(ended, answer))
+    def kept(one: Completion) -> bool:
+        """Does it give the token at which it stops?"""
+        return bool(len(one.token_ids)) and int(one.token_ids[-1]) in stops
 
+    ends: Mapping[Counted, Callable[[Completion], int]] = {
+        (): lambda _: 0,
+        ("ends",): ended,
+        ("kept",): lambda one: -kept(one),
+    }
+    samples: Mapping[Counted, Callable[[Answer], Answer]] = {(): lambda answer: answer, ("first",): lambda a: a[:1]}
 
-Way: TypeAlias = Callable[[Answer], int]
+    def way(of: Callable[[Answer], Answer], end: Callable[[Completion], int]) -> Way:
+        return lambda answer: sum(len(one.token_ids) + end(one) for one in of(answer))
 
-
-def ways(arm: Capture) -> Mapping[str, Way]:
-    """What may be counted, by its name."""
-    return {"all": _all, "ends": _with_ends(arm), "first": _one_sample}
+    return {(*first, *some): way(of, end) for first, of in samples.items() for some, end in ends.items()}
 
 
 WHAT: Mapping[str, Message] = {
     "ends": message("counts.ends", "the tokens at which it stops as well, which it leaves out of the answers"),
+    "kept": message("counts.kept", "all but the tokens at which it stops, which it gives in the answers"),
     "first": message("counts.first", "the first sample of a request alone"),
 }
 
@@ -72,7 +85,9 @@ def counted(capture: Capture) -> Counts:
     capture, _ = with_both_names(as_openai(capture)[0])  # what stopped is to be known by one name
     every = _answers(capture)
     known = ways(capture)
-    name, fitting = max(((name, _fitting(way, every)) for name, way in known.items()), key=lambda item: item[1])
+    fits = {name: _fitting(way, every) for name, way in known.items()}
+    name = max(fits, key=lambda one: fits[one] - ("kept" in one))  # one answer alone may have a token too many
+    fitting = fits[name]
     streamed = is_streamed(capture.header)
     offsets = {(said_tokens(answer[0]) or 0) - _all(answer) for answer in every}
     if len(every) < FEW or fitting * 2 < len(every) or (fitting < len(every) and len(offsets) == 1):
@@ -80,13 +95,14 @@ def counted(capture: Capture) -> Counts:
             return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
         if len(every) >= FEW and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_unlike(capture.header.arm, every, offsets),)))
-        name = "all"
+        name = ()
     wrong = _wrong(every, known[name], streamed=streamed)
-    if name == "all":
+    if not name:
         return Counts(wrong)
+    what = joined([WHAT[one] for one in name], "; ")
     return Counts(
         wrong,
-        note(message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=WHAT[name])),
+        note(message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=what)),
     )
 
 

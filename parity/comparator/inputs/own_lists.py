@@ -30,6 +30,7 @@ from parity.comparator.inputs.numbers import (
     no_logprobs,
 )
 from parity.comparator.inputs.servers import by_others, served
+from parity.comparator.inputs.unnumbered import without_unnumbered
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, joined, message
 from parity.records import Capture, Completion, Key, Lazy, ScoreKey, Scores, TokenIds, TopLogprobs, all_scores
@@ -46,7 +47,8 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
     """Both captures with one list of natural logarithms per token, or without any. `scores`: natural ones."""
     baseline, counts = _one_per_token(baseline)
     candidate, more = _one_per_token(candidate)
-    remarks = counts + more
+    baseline, candidate, unnumbered = without_unnumbered(baseline, candidate)
+    remarks = counts + more + unnumbered
     for rule in (_numbers, _certain, _unsaid):
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
