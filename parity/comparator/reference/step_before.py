@@ -75,8 +75,9 @@ def redrawn(top: TopLogprobs, tokens: TokenIds, temperature: float, every: int) 
 
     top: lists of K tokens at T places; what comes back has K + 1."""
     length = min(len(tokens), len(top))
-    places = np.arange(every, length, every)
     values = logs_listed(top)[:length]
+    places = np.arange(every, length, every)
+    places = places[np.isfinite(values[places - 1]).any(axis=1)]  # where a step lists nothing, nothing can be drawn
     reach = np.cumsum(
         np.exp((values[places - 1] - values[places - 1].max(axis=1, keepdims=True)) / temperature), axis=1
     )

@@ -14,7 +14,7 @@ from worlds.world import WORDS
 
 from parity.comparator import CompareOptions
 from parity.comparator.reference.drawn_lists import Cut, draws_of
-from parity.comparator.reference.step_before import RATES, log_ratios, won
+from parity.comparator.reference.step_before import RATES, log_ratios, redrawn, won
 from parity.records import Kind, ScoreKey, TopLogprobs, Verdict
 
 ROWS, TOKENS = 64, 64
@@ -122,3 +122,13 @@ def test_a_pass_says_about_how_many_would_be_found(shape: Shape) -> None:
     hit = judge(trial(shape, stale(10, share=1.0), 75))
     assert hit.found / hit.hit >= said.seen - 0.1
     assert said.seen > 0.2
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_drawn_where_the_step_before_lists_nothing() -> None:
+    values = np.log(np.full((8, 3), 0.3))
+    values[3] = np.nan
+    top = TopLogprobs(np.tile(np.arange(3), (8, 1)), values)
+    lists, tokens = redrawn(top, np.zeros(8, dtype=np.int64), 1.0, every=2)
+    assert tokens[4] == 0
+    assert len(lists) == len(tokens) == 8

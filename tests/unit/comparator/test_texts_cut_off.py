@@ -133,3 +133,23 @@ def test_texts_that_part_inside_a_character_part_at_one_of_its_bytes(theirs: byt
     text = completion(other, text=BYTES(other))
     result = compare(base, text_alone(text), None, CompareOptions(detokenize=BYTES))
     assert [(one.kind, one.position) for one in result.findings] == [(Kind.NEAR_TIE, parts)]
+
+
+def test_a_token_across_prompt_and_output_proves_no_text_wrong() -> None:
+    """Of a server that gives the prompt as well, and text alone: " the" and "re" are one token there."""
+    texts = {" of the": "re is", " in the": " end", " to the": " end", " and the": " end"}
+
+    def arm(name: str, *, echoes: bool) -> Capture:
+        made = text_alone(
+            *(
+                completion(ids_of(said), f"r{n}", prompt=ids_of(prompt), text=said)
+                for n, (prompt, text) in enumerate(texts.items())
+                for said in [prompt * echoes + text]
+            )
+        )
+        drawn = {**made.header.sampling, "temperature": 1.0}
+        return replace(made, header=replace(made.header, arm=name, sampling=drawn))
+
+    result = ask(arm("server/base", echoes=True), arm("server/one", echoes=False))
+    assert "inputs.echo" in [note.id for note in result.notes]
+    assert not result.corrupt
