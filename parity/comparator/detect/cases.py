@@ -74,6 +74,8 @@ class Setup(Struct, frozen=True):
     lists_hide_choices: bool
     """The baseline's lists, under the penalties asked for, do not explain what it chose: where no score does, nothing
     says which arm is off."""
+    rejects_own: tuple[int, int] | None
+    """Without penalties: as `trust.rejects_own` has it. Where no score does, nothing says which arm is off."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
     moves: Callable[[], Moves]

@@ -240,6 +240,17 @@ def _of_lists(setup: Setup) -> Iterator[Message]:
         yield _OTHER_LISTS
     if setup.lists_hide_choices:
         yield HIDDEN_CHOICES
+    if setup.rejects_own is not None:
+        some, of = setup.rejects_own
+        yield message(
+            "logprobs.rejects_own",
+            "the baseline's own logprobs put tokens that it chose more than {tolerance:.2g} nats below the best, in "
+            "{some} of {of} completions: it did not decode greedily (does its capture name the temperature?), or they "
+            "are not of what it chose from; where a pair is not scored they decide nothing",
+            tolerance=setup.tolerance,
+            some=some,
+            of=of,
+        )
 
 
 def class_of(case: Case, tolerance: float) -> CompletionClass:
@@ -351,7 +362,7 @@ def _unscored(row: int, a: Completion, b: Completion, past: Event | None, setup:
     """A pair without a score: the gaps are those that the engines listed themselves."""
     pairs, parts_at = setup.pairs, int(setup.pairs.parts_at[row])
     shaping = setup.reference.shaping(b)
-    if shaping.hidden or (shaping.penalises and setup.lists_hide_choices):
+    if shaping.hidden or setup.rejects_own is not None or (shaping.penalises and setup.lists_hide_choices):
         return Case(pairs, row, parts_at, past)
     found = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping)
     gaps = None if found is None else found.gaps

@@ -85,6 +85,7 @@ def setup_of(
         knows_own_noise=not of_few,
         lists_show_choices=show_choices,
         lists_hide_choices=not (plain or show_choices) and any(True for _ in inputs.baseline.listing()),
+        rejects_own=trust.rejects_own(inputs.baseline, reference, tolerance) if plain and not show_choices else None,
         scores_show_lists=trust.scores_show_lists((inputs.baseline, inputs.candidate), pairs, reference),
         moves=moved,
         usual=None if references.against_baseline else usual,

@@ -25,6 +25,19 @@ RAW_TIE = 0.02
 """Nats by which a chosen token may lie below the best of its own raw list: lists that are rounded have ties."""
 
 
+OWN_REJECTED, FEW = 0.5, 2
+"""Share of the baseline's completions, and the least number, whose own lists put a token that it chose far below the
+best: it is not what greedy decoding chooses from them. One by itself may be a fault."""
+
+
+def rejects_own(baseline: Capture, reference: Reference, tolerance: float) -> tuple[int, int] | None:
+    """Of how many of the baseline's completions the own lists reject a token, and how many have lists, where these
+    lists cannot be what it chose the best token of. A capture that names no temperature is one of greedy decoding."""
+    lists = list(islice(baseline.listing(), CALIBRATION))
+    some = sum(own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists)
+    return (some, len(lists)) if some >= max(FEW, OWN_REJECTED * len(lists)) else None
+
+
 def lists_show_choices(
     baseline: Capture, candidate: Capture, reference: Reference, tolerance: float, *, plain: bool
 ) -> bool:

@@ -28,6 +28,7 @@ from parity.comparator.inputs.said import Writer, writer_of
 from parity.comparator.inputs.said_again import without_prompts
 from parity.comparator.inputs.text_habits import as_written
 from parity.comparator.inputs.tokenizers import Tokenizers, goes_on, tokenizers_of
+from parity.comparator.inputs.vocabulary import vocabulary
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
 from parity.records import Capture, Completion, Finding, Key, Scores
@@ -56,6 +57,8 @@ class Inputs(Struct, frozen=True):
     questions: Questions
     counts: Counts
     """What the candidate's usage counts."""
+    vocab_size: int | None
+    """Ids from here on are of no token; None where nobody says it."""
     plans: plans.Plans
     differences: settings.Differences
     """How the arms differ besides what is compared."""
@@ -75,10 +78,6 @@ class Inputs(Struct, frozen=True):
     def arms(self) -> tuple[str, str]:
         """Names of baseline and candidate."""
         return self.baseline.header.arm, self.candidate.header.arm
-
-    @property
-    def vocab_size(self) -> int | None:
-        return self.candidate.header.vocab_size or self.baseline.header.vocab_size
 
     @property
     def is_random(self) -> bool:
@@ -176,6 +175,7 @@ def normalise(
     other_plans = plans.differences(baseline, candidate, questions.parameters)
     differences = settings.differences(baseline.header, candidate.header)
     proof, path = exercised(candidate)
+    ids = vocabulary(baseline, candidate)
     return Inputs(
         given=given,
         baseline=baseline,
@@ -193,6 +193,7 @@ def normalise(
         differences=differences,
         exercised=proof,
         counts=counts,
+        vocab_size=ids.size,
         contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong, whole[1])),
         tokenizers=tokenizers,
         writers=writers,
@@ -200,6 +201,7 @@ def normalise(
         remarks=Remarks(notes=same.notes)
         + habits
         + counts.remarks
+        + ids.remarks
         + other_plans.remarks
         + path
         + resolved.remarks(baseline.header, candidate.header)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from captures import TEXT, capture, completion, header
+from captures import TEXT, VOCABULARY, capture, completion, header
 from worlds import BASE, FLAT, PEAKED, Shape, Truth, World, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Trial, judge
@@ -173,3 +173,23 @@ def test_a_temperature_next_to_nothing_is_compared(temperature: float) -> None:
     arms = [capture(name, *(completion(TEXT, f"p{n}") for n in range(8)), temperature=temperature) for name in "ab"]
     result = compare(*arms)
     assert not result.corrupt
+
+
+END = VOCABULARY + 2
+"""A token that was added to the tokenizer."""
+
+
+@pytest.mark.parametrize("shown_by", ["ends", "prompts", "baseline", "nothing"])
+def test_tokens_that_vocab_size_leaves_out_are_no_fault(shown_by: str) -> None:
+    prompt = (1, END, 2) if shown_by == "prompts" else (1, 2)
+    said = [completion([100 + n, END, 200 + n], f"p{n}", finish="stop", prompt=prompt) for n in range(4)]
+    base, other = capture("own/one", *said), capture("own/two", *said)
+    if shown_by == "ends":
+        base, other = (replace(one, header=replace(one.header, eos_token_ids=(END,))) for one in (base, other))
+    if shown_by in ("nothing", "prompts", "ends"):
+        base = base.but({one.key: replace(one, token_ids=one.token_ids % END) for one in said})
+    result = compare(base, other)
+    assert [one.kind for one in result.corrupt if one.kind is Kind.INVALID_TOKEN] == (
+        [Kind.INVALID_TOKEN] * 4 if shown_by == "nothing" else []
+    )
+    assert ("inputs.more_ids" in [one.id for one in result.notes]) is (shown_by != "nothing")

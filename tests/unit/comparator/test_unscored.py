@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from captures import EOS, TEXT, capture, completion, header, score, scores, texts
-from worlds import FLAT, Fault
+from worlds import BASE, FLAT, Fault, World, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, judge
 
@@ -224,3 +224,16 @@ def test_a_near_tie_after_which_another_request_says_the_same_is_no_leak(view: s
     result = judge(VIEWS[view](trial)).result
     assert not result.corrupt
     assert result.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_drawn_captures_that_name_no_temperature_accuse_nobody(names: bool) -> None:
+    """They count as greedy: the baseline's own lists show that it is not."""
+    world = World(3, FLAT)
+    asked = world.requests(16)
+    arms = [world.run(asked, arm, max_tokens=32, temperature=0.8, logprobs=5).capture for arm in (BASE, speculating(2))]
+    if not names:
+        arms = [replace(arm, header=replace(arm.header, sampling={"max_tokens": 32}, engine={})) for arm in arms]
+    result = compare(*arms)
+    assert (result.verdict, said(result)) == (Verdict.INCONCLUSIVE, [])
+    assert ("logprobs.rejects_own" in [one.id for one in result.notes]) is not names
