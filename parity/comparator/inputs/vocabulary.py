@@ -41,8 +41,8 @@ def vocabulary(baseline: Capture, candidate: Capture) -> Vocabulary:
         message(
             "inputs.more_ids",
             "`vocab_size` is {named} in the header, and id {largest} is in use (in prompts, as an end, or in "
-            "completions of the baseline): ids up to that are taken for tokens (`tokenizer.vocab_size` counts none that "
-            "were added)",
+            "completions of the baseline): ids up to that are taken for tokens (`tokenizer.vocab_size` counts none "
+            "that were added)",
             named=named,
             largest=largest,
         )
