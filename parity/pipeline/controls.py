@@ -124,7 +124,9 @@ def judge(
         )
     elif planted.installed:
         why = message(
-            "pipeline.control_unfit", "it never came to be planted: no step was fit for it, so nothing was tested"
+            "pipeline.control_unfit",
+            "it never came to be planted: no step was fit for it, or none that was came up at its rate, so nothing was "
+            "tested",
         )
     else:
         why = message(

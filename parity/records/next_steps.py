@@ -53,6 +53,8 @@ class Step(StrEnum):
     unlikely, the most surprising ones (`EXCHANGED`)."""
     TOKENIZER = "tokenizer"
     """What was captured is compared again, with the checkpoint's tokenizer."""
+    USUAL_RATE = "usual_rate"
+    """The fault of a positive control is planted as often as is usual."""
     CALIBRATE = "calibrate"
     """The tolerance is measured: the baseline scores its own completions."""
 

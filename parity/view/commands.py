@@ -33,6 +33,9 @@ SCORER: Final = "cpu"
 
 LOGPROBS: Final = 5
 
+SELDOM: Final = 0.05
+"""Rates of planted faults below it are less than any fault's usual one (docs/fault-lab.md)."""
+
 METHOD, DTYPE = "METHOD", "DTYPE"
 """Stand in a command for a precision that nobody has named."""
 
@@ -94,7 +97,8 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
                 one if known is None else replace(known, arms=tuple(dict.fromkeys((*known.arms, *one.arms))))
             )
     if not open_ and view.controls:
-        found[()] = _first(here, view.controls[0], [NextStep(Step.ROUNDS, "", 5)])  # a planted fault was missed
+        steps = [NextStep(Step.USUAL_RATE, ""), NextStep(Step.ROUNDS, "", 5)]
+        found[()] = _first(here, view.controls[0], steps)  # a planted fault was missed
     return tuple(found.values())
 
 
@@ -127,7 +131,9 @@ def _whose(here: Here) -> tuple[NextCommand, ...]:
 
 
 def _by_reason(steps: Sequence[NextStep]) -> Iterator[list[NextStep]]:
-    for reason in dict.fromkeys(one.settles for one in steps):
+    """Those of each reason. Where the arms were not asked the same, nothing else decides anything before they are."""
+    first = {one.settles for one in steps if one.step is Step.SAME_QUESTIONS}
+    for reason in dict.fromkeys(one.settles for one in steps if not first or one.settles in first):
         yield [one for one in steps if one.settles == reason]
 
 
@@ -383,12 +389,46 @@ def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"max_tokens": longer})
 
 
+def _usual_rate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    parts = (arm.control or "").split(":")
+    rates = [part.removeprefix("rate=") for part in parts if part.startswith("rate=")]
+    if not rates or _number(rates[-1]) >= SELDOM:
+        return None
+    fault = ":".join(part for part in parts if not part.startswith("rate="))
+    what = message("next.usual_rate", "run it with {fault} planted at its usual rate", fault=fault)
+    words = here.as_asked("--positive-control", fault, without=("--positive-control",))
+    return _made(step, arm, what, words)
+
+
+def _number(text: str) -> float:
+    """Of a rate that was taken already; 1 for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0
+
+
 def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     blocks = here.view.run.churn.get("kv_blocks")
     if not isinstance(blocks, int) or blocks < 2:
         return None
-    what = message("next.fewer_blocks", "run it with {blocks} KV blocks", blocks=blocks // 2)
-    return _made(step, arm, what, here.as_asked("--kv-blocks", str(blocks // 2), without=("--kv-blocks",)))
+    fewer = min(blocks // 2, _filled_at_once(here, arm) or blocks)
+    what = message("next.fewer_blocks", "run it with {blocks} KV blocks", blocks=fewer)
+    return _made(step, arm, what, here.as_asked("--kv-blocks", str(fewer), without=("--kv-blocks",)))
+
+
+GROUPS: Final = 4
+"""Times the blocks of one layer that all layers may need: a hybrid model has some for each group of them."""
+
+
+def _filled_at_once(here: Here, arm: ArmView) -> int | None:
+    """KV blocks that all requests which run together can fill; None where their size is not known."""
+    known = [arm.engine.get(name) for name in ("block_size", "max_model_len", "max_num_seqs")]
+    size, longest, rows = (one if isinstance(one, int) and one > 0 else None for one in known)
+    if size is None or longest is None or not here.view.requests:
+        return None
+    requests = len(here.view.requests) * here.view.run.samples
+    return GROUPS * -(-longest // size) * min(requests, rows or requests)
 
 
 def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -433,6 +473,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.ROUNDS: _rounds,
     Step.LONGER: _longer,
     Step.FEWER_BLOCKS: _fewer_blocks,
+    Step.USUAL_RATE: _usual_rate,
     Step.UNSHAPED: _unshaped,
     Step.TOKENIZER: _tokenizer,
     Step.CALIBRATE: _calibrate,

@@ -17,7 +17,7 @@ from parity.cli.main import cli
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.records import Capture, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.records.next_steps import NextStep, Step, steps_from
-from parity.view import NextCommand, next_commands, of_captures
+from parity.view import NextCommand, RunView, next_commands, of_captures
 
 MODEL = "tiny-qwen3-next-mtp"
 OTHER = (*TEXT[:20], *range(500, 540))
@@ -473,3 +473,46 @@ def test_of_captures_alone_another_engine_is_asked_for_donors(tmp_path: Path) ->
     assert offered.what.id == "next.donors_reference"
     assert offered.what.parameters["backend"] in offered.words
     assert parsed(offered.text)
+
+
+def test_before_both_are_asked_the_same_nothing_else_is_offered(tmp_path: Path) -> None:
+    """Recordings of other questions cannot be replayed together: an arbiter would be refused them."""
+    other = capture("cpu/mtp", completion(OTHER), model=MODEL, repetition_penalty=1.3)
+    result, offered = decided_by(tmp_path, arms()[0], other)
+    assert {one.step for one in result.next_steps} > {Step.SAME_QUESTIONS}
+    assert [one.step.step for one in offered] == [Step.SAME_QUESTIONS]
+
+
+def started(tmp_path: Path, command: str, step: NextStep, **of_arm: Any) -> RunView:
+    """An INCONCLUSIVE run that was started with this."""
+    sides = [
+        replace(one, source=str(written(tmp_path / f"{number}.jsonl", one)))
+        for number, one in enumerate(arms(TEXT, TEXT))
+    ]
+    view = of_captures(sides, {sides[1].header.arm: compare(*sides)})
+    other = replace(view.arms[1], verdict=str(Verdict.INCONCLUSIVE), next_steps=(step,))
+    run = replace(view.run, command=command, verdict=str(Verdict.INCONCLUSIVE))
+    return replace(view, run=run, arms=(view.arms[0], replace(other, **of_arm)))
+
+
+@pytest.mark.parametrize(("engine", "blocks"), [({}, 2000), ({"block_size": 16, "max_model_len": 100}, 28)])
+def test_kv_blocks_become_so_few_that_the_requests_fill_them(
+    tmp_path: Path, engine: dict[str, Any], blocks: int
+) -> None:
+    command = "parity run --backends cpu --churn light --kv-blocks 4000"
+    view = started(tmp_path, command, NextStep(Step.FEWER_BLOCKS, "x"), engine=engine)
+    view = replace(view, run=replace(view.run, churn={"kv_blocks": 4000}))
+    (one,) = next_commands(view)
+    assert parsed(one.text)["kv_blocks"] == blocks
+
+
+@pytest.mark.parametrize(("rate", "usual"), [(":rate=0.001:seed=3", True), (":rate=0.5", False), ("", False)])
+def test_a_control_that_was_planted_too_seldom_is_planted_more_often(tmp_path: Path, rate: str, usual: bool) -> None:
+    command = f"parity run --backends cpu --positive-control row_swap{rate} --max-tokens 24"
+    name = "mtp-control-row_swap"
+    view = started(tmp_path, command, NextStep(Step.ROUNDS, "x"), variant=name, control=f"row_swap{rate}")
+    (one,) = next_commands(view)
+    assert (one.step.step is Step.USUAL_RATE) is usual
+    if usual:
+        assert parsed(one.text)["positive_controls"] == ("row_swap:seed=3",)
+        assert parsed(one.text)["max_tokens"] == 24
