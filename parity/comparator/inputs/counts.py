@@ -86,7 +86,8 @@ def counted(capture: Capture) -> Counts:
     every = _answers(capture)
     known = ways(capture)
     fits = {name: _fitting(way, every) for name, way in known.items()}
-    name = max(fits, key=lambda one: fits[one] - ("kept" in one))  # one answer alone may have a token too many
+    # Where others do not fit, one answer alone may have a token too many.
+    name = max(fits, key=lambda one: fits[one] - ("kept" in one and fits[one] < len(every)))
     fitting = fits[name]
     streamed = is_streamed(capture.header)
     offsets = {(said_tokens(answer[0]) or 0) - _all(answer) for answer in every}

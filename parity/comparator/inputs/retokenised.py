@@ -100,10 +100,10 @@ def on_the_same_tokens(
         else:
             if UNREADABLE in text.rstrip(UNREADABLE):
                 made.pop(score_key, None)  # what follows was scored after other bytes than the engine's
-            if _parts_unread(other.text, text):
-                unread.add(key)
             shift = _before(one, text, detokenize)
             begun = replace(other, token_ids=_without_end(other.token_ids, ends))
+            if _parts_unread(begun, text, detokenize):
+                unread.add(key)
             changed[key], score = _one(one, begun, text, shift, made.get(score_key), detokenize)
             if score is None:
                 made.pop(score_key, None)
@@ -131,10 +131,12 @@ def on_the_same_tokens(
     return Aligned(*pair, made, remarks)
 
 
-def _parts_unread(theirs: str, mine: str) -> bool:
-    """Do the texts part at bytes that make no character? Nobody knows which tokens those were."""
-    at = first_difference(theirs, mine)
-    return UNREADABLE in mine[max(0, at - 1) : at + 1]
+def _parts_unread(other: Completion, text: str, detokenize: Detokenize) -> bool:
+    """Do the texts part at bytes that make no character, or in the token after them? Nobody knows which tokens those
+    were."""
+    theirs = _Stream(other.token_ids, detokenize)
+    common = first_difference(detokenize(theirs.readable), text)
+    return UNREADABLE in text[theirs.end(theirs.whole(theirs.last_before(common))) : common + 1]
 
 
 def _is_silent(arm: Capture) -> bool:

@@ -135,6 +135,18 @@ def test_texts_that_part_inside_a_character_part_at_one_of_its_bytes(theirs: byt
     assert [(one.kind, one.position) for one in result.findings] == [(Kind.NEAR_TIE, parts)]
 
 
+def test_a_byte_that_makes_no_character_before_texts_part_accuses_nobody() -> None:
+    """Made again from the text it is three tokens. That the next one is as good as the baseline's nobody sees then."""
+    byte = next(one for one in range(1, 2048) if detokenize([one]) == "\ufffd")
+    first, then, otherwise = (ids_of(text)[0] for text in (" of", " the", " to"))
+    rows = [[[first, -0.1], [7, -9.0]], [[byte, -0.1], [7, -9.0]], [[then, -0.7], [otherwise, -0.7]]]
+    said = [first, byte, then]
+    one = completion(said, logprobs=TopLogprobs.from_json(rows), text=detokenize(said))
+    text = detokenize([first, byte, otherwise])
+    result = ask(capture("cpu/base", one, vocab_size=None), text_alone(completion(ids_of(text), text=text)))
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
 def test_a_token_across_prompt_and_output_proves_no_text_wrong() -> None:
     """Of a server that gives the prompt as well, and text alone: " the" and "re" are one token there."""
     texts = {" of the": "re is", " in the": " end", " to the": " end", " and the": " end"}
