@@ -412,7 +412,10 @@ def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | Non
     blocks = here.view.run.churn.get("kv_blocks")
     if not isinstance(blocks, int) or blocks < 2:
         return None
-    fewer = min(blocks // 2, _filled_at_once(here, arm) or blocks)
+    of_one, of_all = _blocks_needed(here, arm) or (0, blocks)
+    fewer = min(blocks // 2, of_all)
+    if fewer <= of_one:  # no engine starts with less than one request needs
+        return _longer(here, NextStep(Step.LONGER, step.settles, 4), arm)
     what = message("next.fewer_blocks", "run it with {blocks} KV blocks", blocks=fewer)
     return _made(step, arm, what, here.as_asked("--kv-blocks", str(fewer), without=("--kv-blocks",)))
 
@@ -421,14 +424,15 @@ GROUPS: Final = 4
 """Times the blocks of one layer that all layers may need: a hybrid model has some for each group of them."""
 
 
-def _filled_at_once(here: Here, arm: ArmView) -> int | None:
-    """KV blocks that all requests which run together can fill; None where their size is not known."""
+def _blocks_needed(here: Here, arm: ArmView) -> tuple[int, int] | None:
+    """KV blocks of the longest request, and of all that run together; None where their size is not known."""
     known = [arm.engine.get(name) for name in ("block_size", "max_model_len", "max_num_seqs")]
     size, longest, rows = (one if isinstance(one, int) and one > 0 else None for one in known)
     if size is None or longest is None or not here.view.requests:
         return None
     requests = len(here.view.requests) * here.view.run.samples
-    return GROUPS * -(-longest // size) * min(requests, rows or requests)
+    of_one = GROUPS * -(-longest // size)
+    return of_one, of_one * min(requests, rows or requests)
 
 
 def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:

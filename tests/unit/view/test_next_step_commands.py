@@ -495,15 +495,26 @@ def started(tmp_path: Path, command: str, step: NextStep, **of_arm: Any) -> RunV
     return replace(view, run=run, arms=(view.arms[0], replace(other, **of_arm)))
 
 
-@pytest.mark.parametrize(("engine", "blocks"), [({}, 2000), ({"block_size": 16, "max_model_len": 100}, 28)])
+SIZES = {"block_size": 16, "max_model_len": 100}
+
+
+@pytest.mark.parametrize(
+    ("engine", "requests", "blocks", "options"),
+    [
+        ({}, 1, 4000, {"kv_blocks": 2000, "max_tokens": 60}),
+        (SIZES, 4, 4000, {"kv_blocks": 112, "max_tokens": 60}),
+        (SIZES, 4, 112, {"kv_blocks": 56, "max_tokens": 60}),
+        (SIZES, 4, 56, {"kv_blocks": 56, "max_tokens": 240}),  # fewer are not enough for one request
+    ],
+)
 def test_kv_blocks_become_so_few_that_the_requests_fill_them(
-    tmp_path: Path, engine: dict[str, Any], blocks: int
+    tmp_path: Path, engine: dict[str, Any], requests: int, blocks: int, options: dict[str, int]
 ) -> None:
-    command = "parity run --backends cpu --churn light --kv-blocks 4000"
+    command = f"parity run --backends cpu --churn light --kv-blocks {blocks} --max-tokens 60"
     view = started(tmp_path, command, NextStep(Step.FEWER_BLOCKS, "x"), engine=engine)
-    view = replace(view, run=replace(view.run, churn={"kv_blocks": 4000}))
-    (one,) = next_commands(view)
-    assert parsed(one.text)["kv_blocks"] == blocks
+    run = replace(view.run, churn={"kv_blocks": blocks})
+    (one,) = next_commands(replace(view, run=run, requests=[*view.requests] * requests))
+    assert {name: parsed(one.text)[name] for name in options} == options
 
 
 @pytest.mark.parametrize(("rate", "usual"), [(":rate=0.001:seed=3", True), (":rate=0.5", False), ("", False)])
