@@ -25,8 +25,12 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
 
+MOST = 0.5
+"""Share of the completions with lists that must lack a number: short ones may have none of the tokens that are left
+out."""
+
 LIKE_IT = 0.95
-"""Share of the completions with lists that must lack a number; some of the others may be of one token."""
+"""Share of those that end at a token to stop at that must lack its number: some may have a fault of their own."""
 
 IN_BOTH = 0.25
 """Share from which on it is a habit where the other arm lacks as many: nobody is accused
@@ -75,7 +79,7 @@ def _without(arm: Capture, lacks: _Lacks, *, in_both: bool) -> tuple[Capture, tu
         ends = terminators(arm.header)
         some = [one for one in arm if _ends(one, ends) and _unnumbered(one).any()]
         return arm.but(_without_lists(some)), (what,)
-    if lacks.is_habit(LIKE_IT) or in_both:
+    if lacks.is_habit(MOST) or in_both:
         what = message(
             "inputs.no_number",
             "{arm}: it gives null for the logprobs of chosen tokens, in {some} of {of} completions: its logprobs are "
