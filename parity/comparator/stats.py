@@ -485,6 +485,8 @@ class Stats(Rates, frozen=True, kw_only=True):
     moved: Moved | UnsetType = UNSET
     """Of what was decoded greedily."""
     arbiter: ArbiterStats | UnsetType = UNSET
+    recorded: tuple[str, str] | UnsetType = UNSET
+    """Where one of the arms is a recording: the names of the arms that baseline and candidate are of."""
     faults_at: tuple[FirstFault, ...] = ()
     """Of some of the corrupt completions, the same ones in every arm that has them: do arms go wrong alike?"""
 

@@ -30,6 +30,7 @@ class _Kept:
     against_baseline: bool
     numerics: Numerics | None
     faults_at: tuple[FirstFault, ...]
+    recorded: tuple[str, str] | None
     said: tuple[int, int]
     classes: tuple[int, int]
     many: Sequence[Finding] | None
@@ -66,6 +67,7 @@ class Compared(Mapping[str, Comparison]):
                 comparison.stats.baseline_at_fault,
                 comparison.stats.numerics or None,
                 comparison.stats.faults_at,
+                comparison.stats.recorded or None,
                 said,
                 self._append(orjson.dumps(classes)),
                 many,
@@ -84,6 +86,9 @@ class Compared(Mapping[str, Comparison]):
 
     def faults_at(self) -> dict[str, tuple[FirstFault, ...]]:
         return {arm: kept.faults_at for arm, kept in self._kept.items()}
+
+    def recorded(self) -> dict[str, tuple[str, str]]:
+        return {arm: kept.recorded for arm, kept in self._kept.items() if kept.recorded is not None}
 
     def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons

@@ -82,7 +82,8 @@ def conclude(
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
     against = comparisons.against_baseline()
-    suspect = suspect_of_run(verdicts, baseline, against, comparisons.numerics(), comparisons.faults_at())
+    numerics, faults, recorded = comparisons.numerics(), comparisons.faults_at(), comparisons.recorded()
+    suspect = suspect_of_run(verdicts, baseline, against, numerics, faults, recorded)
     worst = {name: comparisons.reasons(name) for name, one in verdicts.items() if one is verdict}
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),

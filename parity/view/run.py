@@ -225,7 +225,8 @@ class RunView:
         stats = {arm.name: Stats.from_json(arm.stats) for arm in self.candidates if arm.verdict is not None}
         numerics = {arm: one.numerics for arm, one in stats.items() if one.numerics}
         faults = {arm: one.faults_at for arm, one in stats.items()}
-        return ask(verdicts, self.run.baseline, against, numerics, faults)
+        recorded = {arm: one.recorded for arm, one in stats.items() if one.recorded}
+        return ask(verdicts, self.run.baseline, against, numerics, faults, recorded)
 
     @property
     def against_baseline(self) -> list[ArmView]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +20,10 @@ _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
 
 _NO_NUMBERS: Final[Mapping[str, Numerics]] = MappingProxyType({})
 _NO_FAULTS: Final[Mapping[str, Sequence[FirstFault]]] = MappingProxyType({})
+
+_NO_RECORDINGS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({})
+
+T = TypeVar("T")
 
 ALIKE: Final = 0.5
 """Share of the faults of two arms, of the fewer, that are at one place with one token: from here on they go wrong
@@ -39,10 +43,24 @@ def suspect_of_run(
     against_baseline: Collection[str] = (),
     numerics: Mapping[str, Numerics] = _NO_NUMBERS,
     faults: Mapping[str, Sequence[FirstFault]] = _NO_FAULTS,
+    recorded: Mapping[str, tuple[str, str]] = _NO_RECORDINGS,
 ) -> Suspect | None:
     """The same of all arms of a run. One verdict alone is no pattern, unless an arbiter accuses the baseline."""
     is_pattern = len(verdicts) > 1 or bool(against_baseline)
-    return triangulate(verdicts, baseline, against_baseline, numerics, faults) if is_pattern else None
+    return triangulate(verdicts, baseline, against_baseline, numerics, faults, recorded) if is_pattern else None
+
+
+def _of_recordings(
+    recorded: Mapping[str, tuple[str, str]], baseline: str, arms: Collection[str]
+) -> dict[str, str] | None:
+    """What the arms are called for a pattern of backends: recordings of several are no arms of one. None where these
+    names do not tell them apart."""
+    names = {arm: arm for arm in (baseline, *arms)}
+    for arm, (of_baseline, of_arm) in recorded.items():
+        names |= {baseline: of_baseline, arm: of_arm}
+    if len({name.partition("/")[0] for name in names.values()}) == 1:
+        return {arm: arm for arm in names}
+    return names if len(set(names.values())) == len(names) else None
 
 
 def triangulate(
@@ -51,12 +69,13 @@ def triangulate(
     against_baseline: Collection[str] = (),
     numerics: Mapping[str, Numerics] = _NO_NUMBERS,
     faults: Mapping[str, Sequence[FirstFault]] = _NO_FAULTS,
+    recorded: Mapping[str, tuple[str, str]] = _NO_RECORDINGS,
 ) -> Suspect | None:
     """Name the suspect from the verdict of each candidate arm against one baseline (`backend/variant`).
 
     `against_baseline`: candidates that an arbiter supports where they diverge, and not the baseline. Where there are
     such, the verdicts of the others are against a faulty baseline and say nothing. numerics: those of the run as a
-    whole, by candidate. faults: where completions go wrong, by candidate.
+    whole, by candidate. faults: where completions go wrong, by candidate. recorded: as `Stats.recorded`, by candidate.
 
     An arm that is INCONCLUSIVE neither agrees nor diverges. Where arms of several backends go wrong alike, and no other
     backend agrees with the baseline, it may as well be the baseline. With `base` and speculating arms on several
@@ -76,6 +95,11 @@ def triangulate(
                 arms=sorted(against_baseline),
             ),
         )
+    names = _of_recordings(recorded, baseline, verdicts)
+    if names is None:
+        return None
+    verdicts, numerics, faults = _named(verdicts, names), _named(numerics, names), _named(faults, names)
+    baseline = names[baseline]
     alike = _alike(verdicts, baseline, faults)
     if alike:
         return Suspect(
@@ -91,6 +115,10 @@ def triangulate(
         )
     verdicts = {**verdicts, baseline: Verdict.PASS}
     return _by_verdicts(verdicts, baseline, numerics) or _by_sizes(verdicts, numerics)
+
+
+def _named(of: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
+    return {names[arm]: value for arm, value in of.items() if arm in names}
 
 
 def _alike(verdicts: Mapping[str, Verdict], baseline: str, faults: Mapping[str, Sequence[FirstFault]]) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from parity.comparator.classes import along
 from parity.comparator.detect.found import Found
@@ -35,6 +35,7 @@ from parity.messages import Message, message
 from parity.records import Completion, Finding, Index, Key, Kind
 from parity.records.evidence import RunEvidence
 from parity.records.many_findings import corrupt_of, heads
+from parity.records.objects import object_of
 
 SHOWN = 16
 """Completions listed in the statistics."""
@@ -91,6 +92,7 @@ def measure(
         sampling=UNSET if tests is None else tests,
         numerics=whole.numerics,
         over_rounds=over_rounds(pairs, gaps, alpha) or UNSET,
+        recorded=_recorded(inputs),
         faults_at=first_places(heads(corrupt_of(completions.findings)), inputs.candidate),
     )
     in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places, ends) if not counted.corrupt else ()
@@ -256,3 +258,12 @@ def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:
         Doubtful(request=key.request, round=key.round, sample=key.sample, position=one.position, gap=round(one.gap, 4))
         for key, one in list(judged.doubtful.items())[:SHOWN]
     )
+
+
+def _recorded(inputs: Inputs) -> tuple[str, str] | UnsetType:
+    """The arms that the two are recordings of."""
+    baseline, candidate = (
+        str(object_of(arm.header.extra.get("replayed")).get("arm") or arm.header.arm)
+        for arm in (inputs.baseline, inputs.candidate)
+    )
+    return UNSET if (baseline, candidate) == inputs.arms else (baseline, candidate)

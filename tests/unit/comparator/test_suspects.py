@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from captures import TEXT, capture, completion
 from worlds import Fault, catalogue
 from worlds.engine import Arm
 from worlds.rounding import Orders
@@ -14,7 +15,7 @@ from worlds.seen_as import VIEWS
 from worlds.trials import Trial, judge
 from worlds.world import BASE, Truth, World, speculating
 
-from parity.comparator import CompareOptions, Comparison, triangulate
+from parity.comparator import CompareOptions, Comparison, compare, triangulate
 from parity.comparator.stats import FirstFault
 from parity.pipeline.compared import Compared
 from parity.pipeline.outcome import conclude
@@ -134,3 +135,27 @@ def test_another_backends_speculation_that_ran_is_not_asked_for() -> None:
     alone = triangulate({"cuda/mtp": DIVERGED, "npu/base": OPEN}, "cuda/base")
     assert alone is not None
     assert "another backend's arms would tell" in str(alone.why)
+
+
+def test_recordings_of_several_backends_are_no_arms_of_one() -> None:
+    """A server's recording diverged: that "base agrees on the same backend" was said of the GPU's."""
+    verdicts = {"replay/mtp": Verdict.PASS, "replay/one": DIVERGED}
+    recorded = {arm: ("cuda/base", of) for arm, of in (("replay/mtp", "cuda/mtp"), ("replay/one", "server/one"))}
+    assert triangulate(verdicts, "replay/base") is not None
+    assert triangulate(verdicts, "replay/base", recorded=recorded) is None
+
+
+def test_speculation_that_diverges_in_a_recording_is_named_by_its_own_backend() -> None:
+    verdicts = {"replay/a": DIVERGED, "replay/b": Verdict.PASS, "replay/c": Verdict.PASS}
+    names = {"replay/a": "cuda/mtp", "replay/b": "npu/base", "replay/c": "npu/mtp"}
+    found = triangulate(verdicts, "replay/x", recorded={arm: ("cuda/base", of) for arm, of in names.items()})
+    assert found is not None
+    assert str(found.name) == "speculation on cuda"
+    twice = {arm: ("cuda/base", "npu/base" if arm == "replay/c" else of) for arm, of in names.items()}
+    assert triangulate(verdicts, "replay/x", recorded=twice) is None
+
+
+def test_a_comparison_names_the_arms_that_its_recordings_are_of() -> None:
+    of = {"replay/a": "cuda/base", "replay/b": "server/one"}
+    sides = [capture(arm, completion(TEXT), extra={"replayed": {"arm": name}}) for arm, name in of.items()]
+    assert compare(*sides).stats.recorded == ("cuda/base", "server/one")
