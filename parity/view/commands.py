@@ -299,7 +299,7 @@ def _one_sample(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     others = [one for one in here.view.candidates if here.can_score(one)]
     chosen = next((one for one in others if not speculates(one.planned)), others[0] if others else None)
-    if chosen is None:
+    if chosen is None or _is_swapped(here):
         return None
     what = message(
         "next.swap",
@@ -308,6 +308,12 @@ def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         baseline=here.view.run.baseline,
     )
     return _made(step, arm, what, here.on_plan("--baseline", chosen.name))
+
+
+def _is_swapped(here: Here) -> bool:
+    """Was the run started by this advice? Then the way back is known."""
+    words = here.view.run.command.split()
+    return "--plan" in words and "--baseline" in words
 
 
 def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:

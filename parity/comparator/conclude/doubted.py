@@ -26,6 +26,8 @@ class _Row(Struct, frozen=True):
     said: Callable[[Message, float], Message]
     """Of how many completions, and how far the farthest of their tokens lies (nats)."""
     steps: tuple[Step, ...]
+    """None of them another engine as the baseline: its own router moves nothing beside its own scores, so that it would
+    call what the arms' routers do faults of both."""
     score_first: bool = False
     """Before all these the baseline's own tokens are to be scored, where they are not."""
 
@@ -40,7 +42,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.ARBITER, Step.REFERENCE),
+        (Step.ARBITER, Step.LONGER),
         score_first=True,
     ),
     Doubted.AS_BASELINE: _Row(
@@ -52,7 +54,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.ARBITER, Step.REFERENCE),
+        (Step.ARBITER, Step.LONGER),
     ),
     Doubted.MOVED: _Row(
         lambda completions, gap: message(
@@ -63,7 +65,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.ARBITER, Step.REFERENCE),
+        (Step.ARBITER, Step.LONGER),
     ),
     Doubted.CUT_OFF: _Row(
         lambda completions, gap: message(
@@ -86,7 +88,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.SCORE, Step.ARBITER, Step.REFERENCE),
+        (Step.SCORE, Step.ARBITER, Step.LONGER),
     ),
     Doubted.UNSAID: _Row(
         lambda completions, gap: message(
@@ -108,7 +110,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.SCORE, Step.ARBITER, Step.REFERENCE),
+        (Step.SCORE, Step.ARBITER, Step.LONGER),
     ),
     Doubted.APART: _Row(
         lambda completions, gap: message(
@@ -118,7 +120,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             completions=completions,
             gap=gap,
         ),
-        (Step.SCORE, Step.ARBITER, Step.REFERENCE),
+        (Step.SCORE, Step.ARBITER, Step.LONGER),
     ),
 }
 """In the order in which they are said: of several ways the first. The others are tokens little beyond the tolerance."""

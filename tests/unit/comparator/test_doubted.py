@@ -37,8 +37,8 @@ def test_of_several_ways_one_is_said_with_its_own_completions(other: Doubted) ->
 
 def test_scores_are_asked_for_first_where_the_baseline_has_none() -> None:
     ways = {scored: doubtful(of(Doubted.IN_A_ROW), FLOOR if scored else None, 0.25) for scored in (False, True)}
-    assert [step.step for step in ways[False].next_steps] == [Step.SCORE, Step.ARBITER, Step.REFERENCE]
-    assert [step.step for step in ways[True].next_steps] == [Step.ARBITER, Step.REFERENCE]
+    assert [step.step for step in ways[False].next_steps] == [Step.SCORE, Step.ARBITER, Step.LONGER]
+    assert [step.step for step in ways[True].next_steps] == [Step.ARBITER, Step.LONGER]
 
 
 def test_a_larger_run_is_asked_for_with_its_size() -> None:

@@ -527,3 +527,12 @@ def test_a_control_that_was_planted_too_seldom_is_planted_more_often(tmp_path: P
     if usual:
         assert parsed(one.text)["positive_controls"] == ("row_swap:seed=3",)
         assert parsed(one.text)["max_tokens"] == 24
+
+
+@pytest.mark.parametrize(("command", "swaps"), [("--backends cpu", True), ("--plan a.json --baseline cpu/mtp", False)])
+def test_sides_that_were_swapped_are_not_swapped_back(tmp_path: Path, command: str, swaps: bool) -> None:
+    view = started(tmp_path, f"parity run {command}", NextStep(Step.SWAP, "x"))
+    (tmp_path / "plan.json").write_text("{}")
+    view = replace(view, run=replace(view.run, source="run", directory=str(tmp_path)))
+    (one,) = next_commands(view)
+    assert bool(one.words) is swaps
