@@ -430,8 +430,8 @@ def _is_silent(case: Case, setup: Setup) -> bool:
 
 
 BACKED = 0.35
-"""Of the gaps of several tokens together, that their own logprobs must lie above the scores, for the engine to have held
-them for about its best. Where logits move, half of a gap is in the best one's, on average."""
+"""Of the gaps of several tokens together, that their own logprobs must lie above the scores, for the engine to have
+held them for about its best. Where logits move, half of a gap is in the best one's, on average."""
 
 RELABELLED = 0.1
 """Nats between how far below the best a token lies and how far its own logprob lies above the score, up to which that
