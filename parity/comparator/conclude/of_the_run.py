@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -55,12 +56,18 @@ _BY_LIKELIHOOD = frozenset({"likelihood", "surprisal", "places", "draws"})
 """Tests that ask how likely the tokens are."""
 
 
+COVERED: Final = 0.5
+"""Share of the drawn completions that differ which must be scored for a PASS: text alone that is cut into other tokens
+than the engine's has no scores of its own."""
+
+
 def random_sampling(
     tests: SamplingStats, pairs: Pairs, baseline_scored: bool, headers: tuple[Header, Header]
 ) -> Remarks:
     """What could not be tested where sampling is random. headers: of baseline and candidate."""
     found = Remarks()
-    equal = len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())
+    differing = int((~(pairs.identical & pairs.same_prompt)).sum())
+    equal = len(pairs.keys) and not differing
     if tests.baseline_draws_at is not None:
         return reason(
             message(
@@ -97,6 +104,18 @@ def random_sampling(
             message(
                 "conclude.random_unscored",
                 "sampling is random and there are no scores: only the run's statistics could be compared",
+            ),
+            Step.SCORE,
+            Step.REFERENCE,
+        )
+    elif tests.scored < COVERED * differing:
+        found += reason(
+            message(
+                "conclude.random_few_scored",
+                "of {of} completions that are drawn otherwise than the baseline's {some} are scored: of the others "
+                "only the run's statistics could be compared",
+                of=differing,
+                some=tests.scored,
             ),
             Step.SCORE,
             Step.REFERENCE,

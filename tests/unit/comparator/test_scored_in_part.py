@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from captures import TEXT, capture, completion, score, texts
-from worlds import ROUGH, Fault
+from worlds import BASE, FLAT, ROUGH, Fault, World, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, judge
 
@@ -69,3 +69,15 @@ def test_arms_that_are_alike_are_not_accused_of_what_the_scores_reject_in_both(s
         result = judge(VIEWS[view](trial)).result
         assert not result.corrupt, view
         assert result.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("scored", "verdict"), [(3, Verdict.INCONCLUSIVE), (24, Verdict.PASS)])
+def test_few_scored_ones_of_many_drawn_are_no_pass(scored: int, verdict: Verdict) -> None:
+    world = World(3, FLAT)
+    asked = world.requests(24)
+    base, other = (world.run(asked, arm, max_tokens=32, temperature=0.8).capture for arm in (BASE, speculating(2)))
+    known = world.score(base, other)
+    of_other = [key for key in known if key.arm == other.header.arm]
+    result = compare(base, other, {key: top for key, top in known.items() if key not in of_other[scored:]})
+    assert result.verdict is verdict
+    assert ("conclude.random_few_scored" in [one.id for one in result.reasons]) is (scored == 3)
