@@ -101,6 +101,17 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
         ),
         (Step.LOGPROBS, Step.ARBITER, Step.LONGER),
     ),
+    Doubted.PRECISION: _Row(
+        lambda completions, gap: message(
+            "conclude.other_precision",
+            "the scores reject single tokens in {completions} of this arm, which runs in other precision (up to "
+            "{gap:.3f} nats below the best, nearer than damage leaves them): that moves experts at near-ties of their "
+            "router, of which the baseline's own tokens show nothing; arms of one precision would say more",
+            completions=completions,
+            gap=gap,
+        ),
+        (Step.SAME_PRECISION, Step.ARBITER),
+    ),
     Doubted.CONTRADICTED: _Row(
         lambda completions, gap: message(
             "conclude.lists_contradict",

@@ -129,6 +129,10 @@ class Doubted(Enum):
     """Without scores: where the arms part, each one's own list holds its own token for the best and rejects the
     other's, and elsewhere their lists show logits that move as a router moves them."""
 
+    PRECISION = "precision"
+    """Single tokens of several completions, nearer the best than damage leaves them, of an arm known to compute in
+    other precision: its router chooses other experts, of which the baseline's own tokens show nothing."""
+
     CUT_OFF = "cut_off"
     """A drawn token alone beyond what its request's cut-off leaves; nobody recorded the engine's own logprob of it."""
 

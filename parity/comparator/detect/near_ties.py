@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair, replaced
 from parity.comparator.detect.events import Event
+from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
 from parity.comparator.reference.isolated import (
     ALIKE,
@@ -25,9 +26,11 @@ from parity.comparator.reference.isolated import (
     FEW_UNSHOWN,
     IN_FEWEST,
     LASTS,
+    MOST,
     MOST_UNSAID,
     NONE,
     ONE_IN,
+    ONE_IN_PRECISION,
     TIMES_IN_A_ROW,
     Isolated,
     are_apart,
@@ -153,7 +156,25 @@ def _left_open(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
         return _as_near_ties(looked, wrong, how=Doubted.SILENT)
     if not setup.reference.can_reject:
         return _contradicted(looked, wrong, setup)
-    return _as_baseline(cases, looked, setup.isolated or NONE, setup)
+    return _of_other_precision(_as_baseline(cases, looked, setup.isolated or NONE, setup), setup)
+
+
+def _of_other_precision(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
+    """Single tokens of an arm known to compute in other precision, where several completions have some, and none as far
+    as damage leaves them."""
+    if setup.doubt.is_none or not of_other_precision(setup.inputs.differences):
+        return cases
+
+    def is_single(case: Case) -> bool:
+        found = _beyond(case, setup.tolerance, by_shape=False, most=MOST)
+        if found is None or not are_apart(found.places.tolist(), len(case.b.token_ids), ONE_IN_PRECISION):
+            return False
+        return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
+
+    near = [n for n, case in enumerate(cases) if case.events and is_single(case)]
+    if not near or not _is_no_damage(cases, near, setup):
+        return cases
+    return replaced(cases, {n: _as_near_tie(cases[n], _PRECISION, how=Doubted.PRECISION) for n in near})
 
 
 FOREIGN = 12
@@ -295,6 +316,13 @@ _WHY: Mapping[Doubted, Message] = {
         "engine's own logprobs of them were not recorded",
     ),
 }
+
+
+_PRECISION = message(
+    "near_tie.precision",
+    "single tokens beyond the tolerance, as in other completions and nearer the best than damage leaves them, of an "
+    "arm in other precision",
+)
 
 
 def _as_near_tie(case: Case, why: Message = LITTLE, *, how: Doubted = Doubted.LITTLE) -> Case:

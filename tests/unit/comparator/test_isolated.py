@@ -193,3 +193,35 @@ def test_a_move_of_several_tokens_is_measured_beside_the_baselines_largest(
             known[ScoreKey(arm, f"p{at}", 0, 0)] = top
             made.append(completion(tokens, f"p{at}", prompt=[900 + at], logprobs=own))
     assert compare(*(capture(arm, *made) for arm, made in arms.items()), known).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("dtype", "farthest", "verdict", "accused"),
+    [
+        ("bfloat16", 1.8, Verdict.INCONCLUSIVE, []),
+        ("bfloat16", 9.0, Verdict.DIVERGED, ["p1"]),  # no router moves a token so far
+        ("float32", 1.8, Verdict.DIVERGED, ["p1", "p2", "p3", "p4"]),
+    ],
+)
+def test_single_tokens_of_an_arm_in_other_precision_are_left_open(
+    dtype: str, farthest: float, verdict: Verdict, accused: list[str]
+) -> None:
+    """vLLM in bfloat16 beside transformers in float32, of a random DeepSeek: 16 of 64 sound completions were accused."""
+    rng = np.random.default_rng(4)
+    base, other, known = [], [], dict[ScoreKey, TopLogprobs]()
+    for at, tokens in enumerate(rng.permutation(np.arange(100, 160)).tolist() for _ in range(12)):
+        base.append(completion(tokens, f"p{at}", prompt=[900 + at]))
+        said, gaps = tokens, {}
+        if 1 <= at <= 4:
+            said, gaps = [*tokens[:20], *range(300, 340)], {20: farthest if at == 1 else 0.9, 40: 0.7}
+        other.append(completion(said, f"p{at}", prompt=[900 + at]))
+        entries = [
+            [[700, -0.1], [701, -0.2], [token, -0.1 - gaps[n]]] if n in gaps else [[token, -0.1], [998, -4.0]]
+            for n, token in enumerate(said)
+        ]
+        known[ScoreKey("cpu/base", f"p{at}", 0, 0)] = score(tokens)
+        known[ScoreKey("cpu/other", f"p{at}", 0, 0)] = TopLogprobs.from_json(entries)
+    arms = capture("cpu/base", *base, engine={"dtype": "float32"}), capture("cpu/other", *other, engine={"dtype": dtype})
+    result = compare(*arms, known)
+    assert (result.verdict, sorted({one.request for one in result.corrupt})) == (verdict, accused)
+    assert ("conclude.other_precision" in {one.id for one in result.reasons}) is (dtype == "bfloat16")
