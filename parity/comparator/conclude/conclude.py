@@ -20,7 +20,7 @@ from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.stored import gaps_alone, overlaid
 from parity.comparator.stats import Stats
-from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
 from parity.records import RUN, Finding, Index, Key, Kind, Verdict
@@ -88,8 +88,9 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
     other_precision = settings.of_other_precision(inputs.differences)
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
+        headers = inputs.baseline.header, inputs.candidate.header
         remarks += of_the_run.random_sampling(
-            stats.sampling, pairs, bool(references.baseline), (inputs.baseline.header, inputs.candidate.header)
+            stats.sampling, pairs, bool(references.baseline), headers, _covered(inputs, references, pairs)
         )
     return (
         remarks
@@ -114,6 +115,14 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)
         + of_the_run.flat(references.floor)
     )
+
+
+def _covered(inputs: Inputs, references: References, pairs: Pairs) -> tuple[int, int]:
+    """Of the candidate's drawn completions that differ: how many are scored, and how many there are."""
+    scored = references.lookup.scored(inputs.arms[1])
+    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    drawn = [one.key for one in at_rows(pairs.candidate, rows) if inputs.is_drawn(one)]
+    return sum(key in scored for key in drawn), len(drawn)
 
 
 def _against(corrupt: Sequence[Finding], stats: Stats, differences: settings.Differences) -> tuple[Message, ...]:

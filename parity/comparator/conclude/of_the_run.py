@@ -62,12 +62,17 @@ than the engine's has no scores of its own."""
 
 
 def random_sampling(
-    tests: SamplingStats, pairs: Pairs, baseline_scored: bool, headers: tuple[Header, Header]
+    tests: SamplingStats,
+    pairs: Pairs,
+    baseline_scored: bool,
+    headers: tuple[Header, Header],
+    covered: tuple[int, int],
 ) -> Remarks:
-    """What could not be tested where sampling is random. headers: of baseline and candidate."""
+    """What could not be tested where sampling is random. headers: of baseline and candidate. covered: of how many of
+    the candidate's drawn completions that differ there are scores, and how many these are."""
     found = Remarks()
-    differing = int((~(pairs.identical & pairs.same_prompt)).sum())
-    equal = len(pairs.keys) and not differing
+    equal = len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())
+    some, differing = covered
     if tests.baseline_draws_at is not None:
         return reason(
             message(
@@ -108,14 +113,14 @@ def random_sampling(
             Step.SCORE,
             Step.REFERENCE,
         )
-    elif tests.scored < COVERED * differing:
+    elif some < COVERED * differing:
         found += reason(
             message(
                 "conclude.random_few_scored",
                 "of {of} completions that are drawn otherwise than the baseline's {some} are scored: of the others "
                 "only the run's statistics could be compared",
                 of=differing,
-                some=tests.scored,
+                some=some,
             ),
             Step.SCORE,
             Step.REFERENCE,

@@ -206,7 +206,7 @@ def test_a_move_of_several_tokens_is_measured_beside_the_baselines_largest(
 def test_single_tokens_of_an_arm_in_other_precision_are_left_open(
     dtype: str, farthest: float, verdict: Verdict, accused: list[str]
 ) -> None:
-    """vLLM in bfloat16 beside transformers in float32, of a random DeepSeek: 16 of 64 sound completions were accused."""
+    """vLLM in bfloat16 beside transformers in float32, a random DeepSeek: 16 of 64 sound rows were accused."""
     rng = np.random.default_rng(4)
     base, other, known = [], [], dict[ScoreKey, TopLogprobs]()
     for at, tokens in enumerate(rng.permutation(np.arange(100, 160)).tolist() for _ in range(12)):
@@ -221,7 +221,7 @@ def test_single_tokens_of_an_arm_in_other_precision_are_left_open(
         ]
         known[ScoreKey("cpu/base", f"p{at}", 0, 0)] = score(tokens)
         known[ScoreKey("cpu/other", f"p{at}", 0, 0)] = TopLogprobs.from_json(entries)
-    arms = capture("cpu/base", *base, engine={"dtype": "float32"}), capture("cpu/other", *other, engine={"dtype": dtype})
-    result = compare(*arms, known)
+    arms = (("cpu/base", base, "float32"), ("cpu/other", other, dtype))
+    result = compare(*(capture(arm, *made, engine={"dtype": one}) for arm, made, one in arms), known)
     assert (result.verdict, sorted({one.request for one in result.corrupt})) == (verdict, accused)
     assert ("conclude.other_precision" in {one.id for one in result.reasons}) is (dtype == "bfloat16")

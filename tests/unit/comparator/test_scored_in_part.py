@@ -81,3 +81,14 @@ def test_few_scored_ones_of_many_drawn_are_no_pass(scored: int, verdict: Verdict
     result = compare(base, other, {key: top for key, top in known.items() if key not in of_other[scored:]})
     assert result.verdict is verdict
     assert ("conclude.random_few_scored" in [one.id for one in result.reasons]) is (scored == 3)
+
+
+def test_all_scored_are_enough_whatever_of_them_is_counted() -> None:
+    """Of completions with one noise one counts in the run's tests; nobody says that the others are not scored."""
+    world = World(9001, FLAT)
+    asked = world.requests(96)
+    rules = {"temperature": 0.8, "max_tokens": 32, "one_noise": True}
+    base, other = (world.run(asked, arm, **rules).capture for arm in (BASE, speculating(1)))
+    ids = [one.id for one in compare(base, other, world.score(base, other)).reasons]
+    assert "conclude.noise_shared" in ids
+    assert "conclude.random_few_scored" not in ids
