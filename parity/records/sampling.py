@@ -49,7 +49,14 @@ class Sampling:
     """Every sampling parameter of a request, none left to a default of an engine or a checkpoint."""
 
     temperature: float = _row(
-        0.0, Effect.DRAWS, "0 is greedy.", least=0, openai="standard", transformers="temperature", always_written=True
+        0.0,
+        Effect.DRAWS,
+        "0 is greedy.",
+        least=0,
+        most=2,
+        openai="standard",
+        transformers="temperature",
+        always_written=True,
     )
     top_p: float = _row(
         1.0, Effect.DRAWS, "Nucleus sampling.", least=0, above_least=True, most=1, openai="standard",

@@ -91,7 +91,9 @@ def test_a_value_of_another_form_is_refused(given: dict[str, Any], problem: str)
 @pytest.mark.parametrize(
     ("given", "problem", "hint"),
     [
-        ({"temperature": -1.0}, "temperature is -1", "give 0 or more"),
+        ({"temperature": -1.0}, "temperature is -1", "give 0 to 2"),
+        ({"temperature": 5.0}, "temperature is 5", "give 0 to 2"),
+        ({"top_k": -1}, "top_k is -1", "give 0 or more"),
         ({"top_p": 0.0}, "top_p is 0", "give more than 0"),
         ({"min_p": 2.0}, "min_p is 2", "give 0 to 1"),
         ({"presence_penalty": -3.0}, "presence_penalty is -3", "give -2 to 2"),
