@@ -307,8 +307,8 @@ def _ends_in_garble(case: Case, setup: Setup) -> bool:
 def _mere_beginning(case: Case, setup: Setup) -> Case:
     """The candidate is the baseline's beginning and ended there without a token that says so."""
     a, b, at = case.a, case.b, len(case.b.token_ids)
-    if case.baseline_broke:
-        return case
+    if case.baseline_broke or (setup.writer.is_server and b.finish_reason in stops.CALLS):
+        return case  # what a call says is not in a server's text, nor among its ids
     too_long = stops.overrun(a, setup.rules)
     if too_long is not None and too_long.position <= at and not case.events:
         return replace(case, baseline_end=too_long.evidence.why)

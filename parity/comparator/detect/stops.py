@@ -244,7 +244,7 @@ def unexplained_end(completion: Completion, rules: StopRules) -> Message | None:
             count=len(tokens),
             limit=limit,
         )
-    if reason in ("tool_calls", "function_call"):
+    if reason in CALLS:
         return None
     return message("end.reason", "finish_reason {reason!r}", reason=reason)
 
@@ -274,4 +274,7 @@ def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:
     return reasons == {"stop", "length"} and at_limit and int(b.token_ids[-1]) in rules.of(b).terminators
 
 
-_STOPS = frozenset({"stop", "tool_calls", "function_call"})
+CALLS = frozenset({"tool_calls", "function_call"})
+"""Finish reasons of an answer that calls a tool."""
+
+_STOPS = frozenset({"stop", *CALLS})

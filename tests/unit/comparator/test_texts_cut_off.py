@@ -102,6 +102,16 @@ def test_a_text_that_a_stop_string_ended_may_go_on_otherwise(said: str, accused:
     assert [one.kind for one in ask(base, text_alone(longer)).corrupt] == accused
 
 
+@pytest.mark.parametrize("reason", ["tool_calls", "function_call", "abort"])
+def test_an_answer_that_calls_a_tool_did_not_just_end(reason: str) -> None:
+    """What it calls with is in no text."""
+    base = [completion(ids_of(text), f"r{n}", text=text) for n, text in enumerate(TEXTS)]
+    called = completion([], "r2", text="", finish=reason)
+    result = ask(capture("cpu/base", *base, vocab_size=None), text_alone(*base[:2], called, base[3]))
+    assert [one.kind for one in result.corrupt] == ([Kind.EARLY_STOP] if reason == "abort" else [])
+    assert result.verdict is (Verdict.DIVERGED if reason == "abort" else Verdict.INCONCLUSIVE)
+
+
 @pytest.mark.parametrize(("text", "verdict"), [(" the\ufffd of", Verdict.INCONCLUSIVE), (" the and", Verdict.DIVERGED)])
 def test_bytes_that_make_no_character_are_no_token_that_the_baseline_rejects(text: str, verdict: Verdict) -> None:
     said = ids_of(" the of")
