@@ -341,7 +341,7 @@ def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends
     twin = other.completions.get(one.key)
     same = twin is not None and np.array_equal(_without_end(one.token_ids, ends), _without_end(twin.token_ids, ends))
     at_end = int(one.token_ids[-1]) in ends
-    may_end = one.finish_reason == "stop" and not at_end
+    may_end = one.finish_reason in ("stop", None) and not at_end
     if detokenize is not None:
         ids, prompt = _readable(one.token_ids), _readable(one.prompt_token_ids)
         expected, before = detokenize(ids), detokenize(prompt)

@@ -102,6 +102,20 @@ def test_a_text_that_a_stop_string_ended_may_go_on_otherwise(said: str, accused:
     assert [one.kind for one in ask(base, text_alone(longer)).corrupt] == accused
 
 
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("reason", ["stop", None])
+def test_a_text_may_show_the_end_that_its_ids_leave_out(reason: str | None, *, read: bool) -> None:
+    texts = [TEXTS[n] * (n + 1) for n in range(4)]
+    base = [completion(ids_of(text), f"r{n}", text=text, finish="stop") for n, text in enumerate(texts)]
+    other = [replace(one, text=f"{one.text}<|im_end|>", finish_reason=reason) for one in base]
+    options = CompareOptions(detokenize=detokenize if read else None)
+    result = compare(capture("cpu/base", *base, vocab_size=None), served(*other), None, options)
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+    other[1] = replace(other[1], text=other[0].text)
+    result = compare(capture("cpu/base", *base, vocab_size=None), served(*other), None, options)
+    assert Kind.TEXT_MISMATCH in [one.kind for one in result.corrupt]
+
+
 @pytest.mark.parametrize("reason", ["tool_calls", "function_call", "abort"])
 def test_an_answer_that_calls_a_tool_did_not_just_end(reason: str) -> None:
     """What it calls with is in no text."""
