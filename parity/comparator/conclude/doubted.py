@@ -105,8 +105,8 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
         lambda completions, gap: message(
             "conclude.other_precision",
             "the scores reject single tokens in {completions} of this arm, which runs in other precision (up to "
-            "{gap:.3f} nats below the best, nearer than damage leaves them): that moves experts at near-ties of their "
-            "router, of which the baseline's own tokens show nothing; arms of one precision would say more",
+            "{gap:.3f} nats below the best, nearer than damage leaves them): it does that where experts are at "
+            "near-ties of their router, and so does a fault; arms of one precision would say more",
             completions=completions,
             gap=gap,
         ),

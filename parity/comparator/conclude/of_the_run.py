@@ -117,7 +117,7 @@ def random_sampling(
         found += reason(
             message(
                 "conclude.random_few_scored",
-                "of {of} completions that are drawn otherwise than the baseline's {some} are scored: of the others "
+                "of {of} completions that are drawn otherwise than the baseline's, {some} are scored: of the others "
                 "only the run's statistics could be compared",
                 of=differing,
                 some=some,

@@ -213,9 +213,14 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     if not pairs.same_prompt.all():
         keys = [keys[row] for row in np.flatnonzero(pairs.same_prompt).tolist()]
     ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
-    of_stops = [_habit_of_stops(ours, candidate), _habit_of_stops(theirs, baseline)]
+    stopping = [_stops_otherwise(looks, arm) for looks, arm in ((ours, candidate), (theirs, baseline))]
+    of_stops = [
+        _habit_of_stops(arm) if one else Remarks() for one, arm in zip(stopping, (candidate, baseline), strict=True)
+    ]
     of_candidate, of_baseline = ({STOP.name} if habit.notes else set() for habit in of_stops)
     excused, unknown = _habits(theirs) - of_baseline, _served_habits(ours, candidate)
+    if stopping[0]:
+        unknown.add(STOP.name)
     accused: dict[Key, tuple[Event, ...]] = {}
     both: dict[Key, Message] = {}
     unheeded: dict[Key, Message] = {}
@@ -303,16 +308,14 @@ def _habits(looks: Looks, rules: Collection[str] = _NAMES) -> set[str]:
 
 
 def _served_habits(looks: Looks, arm: Arm) -> set[str]:
-    """What a server does not know or answers in another way: vLLM's own parameters, unless it is vLLM; a stop string
-    that is left in the text, or taken away, throughout."""
-    if not arm.writer.is_server:
-        return set()
-    always = {STOP.name} if _stops_otherwise(looks, arm) else set()
-    return always | _habits(looks, _OF_VLLM)
+    """What a server does not know: vLLM's own parameters, unless it is vLLM."""
+    return _habits(looks, _OF_VLLM) if arm.writer.is_server else set()
 
 
 def _stops_otherwise(looks: Looks, arm: Arm) -> bool:
-    """Does it leave stop strings in its texts, or take them away, throughout?"""
+    """Does a server leave stop strings in its texts, or take them away, throughout?"""
+    if not arm.writer.is_server:
+        return False
     ended = [key for key, look in looks.of.items() if STOP.name in look.under]
     given = (arm.as_given.get(key, arm.completions[key]) for key in ended)
     stopped = [
@@ -325,11 +328,11 @@ def _stops_otherwise(looks: Looks, arm: Arm) -> bool:
     return shown and count >= FEW and count * HABIT >= len(stopped) * (HABIT - 1)
 
 
-def _habit_of_stops(looks: Looks, arm: Arm) -> Remarks:
+def _habit_of_stops(arm: Arm) -> Remarks:
     """What a server other than vLLM's does to every text that a stop string ended: it keeps to no protocol of vLLM's,
     and its tokens are none the worse for it."""
     asks = arm.writer.requests
-    if not arm.writer.is_server or not gives_no_scores(asks.arm.header) or not _stops_otherwise(looks, arm):
+    if not gives_no_scores(asks.arm.header):
         return Remarks()
     if asks.of_all.includes_stop:
         return habit_note(asks.arm, message("text.habit_stop_gone", "it takes stop strings off its texts"))
