@@ -5,59 +5,39 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
+from parity.comparator.detect.beyond import beyond_alone, rejected_alone
 from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair, replaced
 from parity.comparator.detect.events import Event
+from parity.comparator.detect.like_baseline import Like, like_the_baseline
 from parity.comparator.inputs.settings import of_other_precision
-from parity.comparator.reference.gaps import FloatArray, TokenGaps, gap_instead
+from parity.comparator.reference.gaps import gap_instead
 from parity.comparator.reference.isolated import (
     ALIKE,
     BESIDE_NONE,
-    FARTHER,
-    FEW,
-    FEW_UNSHOWN,
-    IN_FEWEST,
-    LASTS,
     MOST,
     MOST_UNSAID,
     NONE,
-    ONE_IN,
     ONE_IN_PRECISION,
-    TIMES_IN_A_ROW,
     Isolated,
     are_apart,
-    are_single,
     explains,
-    most_in_a_row,
     moved,
-    moved_as_far,
     too_near,
 )
 from parity.comparator.reference.moves import others_moved
-from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rival
-from parity.comparator.reference.scores import NEAR, OwnNoise, own_gaps
+from parity.comparator.reference.scores import own_gaps
 from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.comparator.streams.contexts import context_of
-from parity.comparator.sums import most_together
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
-from parity.records.kinds import Stretch
-
-STRONG_ANCHOR = 24
-STRONG_CHUNK = 8
-"""A chunk of STRONG_CHUNK tokens lost or repeated, with agreement of STRONG_ANCHOR after it, is a shape that a few
-tokens little beyond the tolerance do not explain away. Without a reference it proves nothing: where a model may leave a
-sentence out or say it again, a near-tie makes the same shape."""
 
 
 def of_ending(b: Completion, why: Message, gap: float) -> Event:
@@ -135,7 +115,7 @@ def _all_doubtful(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
 
 def _is_at_most(case: Case, setup: Setup) -> bool:
     """Is nothing wrong but a gap that may be smaller?"""
-    return case.gap_is_at_most and _rejected(case, setup.tolerance, by_shape=False) == [case.parts_at]
+    return case.gap_is_at_most and rejected_alone(case, setup.tolerance, by_shape=False) == [case.parts_at]
 
 
 def _unjudged(case: Case) -> Case:
@@ -166,7 +146,7 @@ def _of_other_precision(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
         return cases
 
     def is_single(case: Case) -> bool:
-        found = _beyond(case, setup.tolerance, by_shape=False, most=MOST)
+        found = beyond_alone(case, setup.tolerance, by_shape=False, most=MOST)
         if found is None or not are_apart(found.places.tolist(), len(case.b.token_ids), ONE_IN_PRECISION):
             return False
         return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
@@ -210,7 +190,7 @@ def contradicts(case: Case, setup: Setup) -> bool:
     own, other = own_gaps(case.b, penalised), own_gaps(case.a, penalised)
     if own is None or other is None or lists is None or at >= min(len(own.gap), len(other.gap)):
         return False
-    found = _beyond(case, setup.tolerance, by_shape=False)
+    found = beyond_alone(case, setup.tolerance, by_shape=False)
     if found is None or found.places.tolist() != [at] or found.gaps[0] > MOST_UNSAID:
         return False
     if max(own.gap[at], other.gap[at]) > setup.tolerance:
@@ -239,7 +219,7 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     if isolated.of_few and not isolated.says_something:  # then the candidate's own gaps may say what the model is like
         supposed = replace(isolated, shown=ALIKE)
         wrong = (case for n, case in enumerate(cases) if looked[n].events)
-        if all(_like_the_baseline(case, supposed, setup) is not None for case in wrong):  # most runs end at the first
+        if all(like_the_baseline(case, supposed, setup) is not None for case in wrong):  # most runs end at the first
             as_rough = _alike(cases, supposed, setup)
             if _is_no_damage(cases, as_rough, setup):
                 alike, isolated = as_rough, supposed
@@ -255,9 +235,9 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
     return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
 
 
-def _alike(cases: Sequence[Case], isolated: Isolated, setup: Setup) -> Mapping[int, _Like]:
+def _alike(cases: Sequence[Case], isolated: Isolated, setup: Setup) -> Mapping[int, Like]:
     """Those that are like the baseline's, by their places."""
-    found = ((n, _like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
+    found = ((n, like_the_baseline(case, isolated, setup)) for n, case in enumerate(cases) if case.events)
     return {n: one for n, one in found if one is not None}
 
 
@@ -334,212 +314,18 @@ def _as_near_tie(case: Case, why: Message = LITTLE, *, how: Doubted = Doubted.LI
 
 def is_doubtful(case: Case, setup: Setup) -> bool:
     """Is all that is wrong a token or two little beyond the tolerance?"""
-    found = _beyond(case, setup.tolerance, most=setup.doubt.most)
+    found = beyond_alone(case, setup.tolerance, most=setup.doubt.most)
     return found is not None and setup.doubt.covers(found.gaps, len(case.b.token_ids), found.residuals)
 
 
 def is_as_baseline(case: Case, setup: Setup) -> bool:
     """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
-    return _like_the_baseline(case, setup.isolated or NONE, setup) is not None
-
-
-def _is_loose(found: _Beyond, case: Case, setup: Setup) -> bool:
-    """Does neither a calibrated tolerance decide it, nor a penalty, nor that tokens are said again, or lost?"""
-    if setup.doubt.is_none or (setup.reference.penalises and not (found.raw > setup.tolerance).any()):
-        return False
-    return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
-
-
-def _unsaid(found: _Beyond, length: int) -> bool:
-    return bool(np.isnan(found.residuals).all()) and are_single(found.places, found.gaps, length, MOST_UNSAID)
-
-
-class _Like(Struct, frozen=True):
-    """Tokens like single ones of the baseline; times: how far, over the baseline's farthest."""
-
-    times: float
-    how: Doubted
-    unsaid: bool = False
-    """Nobody recorded the engine's own logprobs, and none of the baseline's tokens speaks for it by itself."""
-
-
-def _like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
-    """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
-    places = _rejected(case, setup.tolerance, by_shape=False) if case.from_scores else None
-    if places is None:
-        return None
-    length = len(case.b.token_ids)
-    if not are_apart(places, length):
-        return _in_a_row(places, case, isolated, setup)
-    found = _measured(case, places)
-    if found is None:
-        return None
-    times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
-    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
-    if isolated.of_few:
-        unsaid = unsaid and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
-        most = FEW if isolated.has_any else FEW_UNSHOWN
-        few = len(found.places) <= most and (unsaid or _is_chance(found, case, isolated, setup))
-        if few or isolated.covers(found.places, found.gaps, length):
-            below = isolated.times_unsaid(found.gaps)
-            alone = unsaid and not isolated.says_something
-            return _Like(below if times is None else min(below, times), Doubted.BY_FEW, unsaid=alone)
-        return None if times is None else _Like(times, Doubted.MOVED)
-    if not isolated.covers(found.places, found.gaps, length):
-        if times is not None:
-            return _Like(times, Doubted.MOVED)
-        return _Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID, unsaid=True) if unsaid else None
-    below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
-    return _Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
-
-
-def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setup) -> _Like | None:
-    """Several rejected tokens in a row and nothing else: a move of the logits that lasts, if the baseline shows such.
-    By own logprobs, where those of several of its completions lie as far off at as many tokens in a row; where nobody
-    recorded the candidate's, by the rejected tokens in its completions."""
-    if setup.doubt.is_none or len(places) > max(FEW, len(case.b.token_ids) // ONE_IN):
-        return None
-    found = _measured(case, places, most=MOST_UNSAID)
-    if found is None:
-        return None
-    first, count = most_in_a_row(found.places)
-    if np.isnan(found.residuals).all():
-        if isolated.has_any and _is_loose(found, case, setup) and count <= TIMES_IN_A_ROW * isolated.in_a_row:
-            return _Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, unsaid=True)
-        return None
-    noise, times = setup.own_noise(), moved_as_far(found.gaps, found.residuals, setup.farthest_own)
-    if noise is None:
-        return None
-    nats = float(found.residuals[first : first + count].min())
-    if times is not None and noise.with_as_many(count, nats, LASTS) >= IN_FEWEST:
-        return _Like(times, Doubted.IN_A_ROW)
-    times = _together_as_far(found, noise, setup.farthest_own)
-    return None if times is None else _Like(times, Doubted.IN_A_ROW)
-
-
-def _together_as_far(found: _Beyond, noise: OwnNoise, farthest: Callable[[], float]) -> float | None:
-    """How far the logits moved at all of these tokens together, over how far the baseline's do in as many places; None
-    where the engine did not hold them for about its best, or the baseline's do not move.
-
-    Of a token little below the best it may be the best one's logit that moved: its own logprob does not show that.
-    """
-    far = found.gaps > ALIKE
-    backed = float(found.residuals.sum()) > BACKED * float(found.gaps.sum())
-    if not backed or not moved(found.gaps[far], found.residuals[far]):
-        return None
-    single = moved_as_far(found.gaps, np.maximum(found.residuals, found.gaps), farthest)
-    together = most_together(found.places, found.residuals, LASTS) / max(noise.most_together(LASTS), NEAR)
-    return None if single is None or together > FARTHER else max(single, together)
-
-
-def _is_chance(found: _Beyond, case: Case, isolated: Isolated, setup: Setup) -> bool:
-    """Where few of the baseline's tokens are scored: may a model like it have such tokens, though none of these shows?
-
-    One that its own engine holds for as unlikely as the score does was not its best there; and a long chunk that is
-    said again, or lost, speaks against it, but where such a token lies little below the best. If none of the baseline's
-    shows more than rounding, its engine's own logprobs must say that its logits moved, and not be those of the best."""
-    length, knew = len(case.b.token_ids), bool((found.residuals <= OWN_BELIEF).any())
-    little = float(found.gaps.max()) <= ALIKE and not knew
-    if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
-        return False
-    if not isolated.says_something:
-        another = np.abs(found.residuals - found.gaps) <= RELABELLED
-        plain = not setup.reference.penalises and not any(map(_is_shown_otherwise, case.events))
-        return plain and moved(found.gaps, found.residuals) and not another.any()
-    little |= len(found.places) == 1 and float(found.gaps.max()) <= setup.doubt.far
-    if little or setup.reference.penalises or any(map(_is_shown_otherwise, case.events)):
-        return little
-    return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
+    return like_the_baseline(case, setup.isolated or NONE, setup) is not None
 
 
 def _is_silent(case: Case, setup: Setup) -> bool:
-    found = _beyond(case, setup.tolerance)
+    found = beyond_alone(case, setup.tolerance)
     return found is not None and setup.doubt.covers_silent(found.gaps, len(case.b.token_ids), found.residuals)
-
-
-BACKED = 0.35
-"""Of the gaps of several tokens together, that their own logprobs must lie above the scores, for the engine to have
-held them for about its best. Where logits move, half of a gap is in the best one's, on average."""
-
-RELABELLED = 0.1
-"""Nats between how far below the best a token lies and how far its own logprob lies above the score, up to which that
-may be the best one's: it was chosen, and another one handed out."""
-
-
-class _Beyond(Struct, frozen=True):
-    """Tokens beyond the tolerance: where, nats below the best, by how much the engine's own logprobs lie above the
-    scores (NaN: unknown), and nats below the best without the penalties that the request asks for, shape (N,)."""
-
-    places: npt.NDArray[np.int64]
-    gaps: FloatArray
-    residuals: FloatArray
-    raw: FloatArray
-
-
-def _beyond(case: Case, tolerance: float, *, by_shape: bool = True, most: float = math.inf) -> _Beyond | None:
-    """The tokens beyond the tolerance, where nothing but these says that something is wrong.
-
-    None where a length says the same, a long chunk is lost or stands twice with long agreement after it (`by_shape`),
-    or a token lies at an unknown distance (but where nothing is scored), or more than `most` nats below the best.
-    """
-    places = _rejected(case, tolerance, by_shape=by_shape)
-    if places is None:
-        return None
-    return _measured(case, places, most=most, known=by_shape or case.from_scores)
-
-
-def _rejected(case: Case, tolerance: float, *, by_shape: bool) -> list[int] | None:
-    """Where the tokens of `_beyond` stand, in order: at least one."""
-    gaps, events = case.gaps, case.events
-    if gaps is None or not events:
-        return None
-    shown = _is_shown_otherwise if by_shape else _length_says_so
-    if not all((event.kind.row.may_be_doubted or event.by_gap) and not shown(event) for event in events):
-        return None
-    beyond: set[int] = set()
-    for event in _first_hand(events, gaps, tolerance, unknown=not (by_shape and case.from_scores)):
-        part = event.places(len(gaps.gap))
-        over = case.rejected(part.start, part.stop, tolerance)
-        if not over:
-            return None
-        beyond.update(over)
-    return sorted(beyond)
-
-
-def _measured(case: Case, places: Sequence[int], *, most: float = math.inf, known: bool = True) -> _Beyond | None:
-    """The tokens at these places; None where one lies at a distance that is not `known`, or more than `most` nats below
-    the best (looked at first, for most faults are so)."""
-    gaps = case.gaps
-    if gaps is None or max(map(gaps.gap.item, places)) > most:
-        return None
-    if known and bool(np.isinf(gaps.most[places]).any()):
-        return None
-    own = np.full(len(places), np.nan) if case.b.logprobs is None else chosen_logprobs([case.b])[places]
-    raw = gaps.best[places] - gaps.chosen[places]
-    return _Beyond(np.array(places), gaps.gap[places], own - gaps.chosen[places], raw)
-
-
-def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float, *, unknown: bool) -> Sequence[Event]:
-    """Without an end that the reference supports: what makes it odd are the tokens before it alone. `unknown`: nor one
-    of which nothing says that it is not supported."""
-
-    def follows(event: Event) -> bool:
-        at = event.position
-        if event.kind is not Kind.EARLY_STOP or event.length != 1 or at >= len(gaps.gap):
-            return False
-        return bool(gaps.gap[at] <= tolerance or (unknown and np.isnan(gaps.gap[at])))
-
-    return [one for one in events if not follows(one)] or events
-
-
-def _is_shown_otherwise(event: Event) -> bool:
-    """Does something else than the gaps of its tokens speak for it?"""
-    long = event.length >= STRONG_CHUNK and event.agrees_after >= STRONG_ANCHOR
-    return _length_says_so(event) or (long and not event.is_ambiguous)
-
-
-def _length_says_so(event: Event) -> bool:
-    return event.is_corroborated
 
 
 DOUBTFUL = Detector(frozenset({Kind.NEAR_TIE}), _all_doubtful, together=lambda case, setup: bool(case.events))

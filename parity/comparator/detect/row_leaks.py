@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from parity.comparator.detect.beyond import STRONG_CHUNK
 from parity.comparator.detect.cases import Case, Detector, Setup, replaced
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import (
@@ -21,7 +22,7 @@ from parity.comparator.detect.leak import (
     Query,
     as_well,
 )
-from parity.comparator.detect.near_ties import STRONG_CHUNK, contradicts, is_as_baseline, is_doubtful
+from parity.comparator.detect.near_ties import contradicts, is_as_baseline, is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before

@@ -17,8 +17,8 @@ from bisect import bisect_left
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parity.comparator.detect.beyond import STRONG_ANCHOR, STRONG_CHUNK
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.near_ties import STRONG_ANCHOR, STRONG_CHUNK
 from parity.comparator.detect.structure import (
     cluster_of,
     is_copy,

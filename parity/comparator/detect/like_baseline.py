@@ -1,0 +1,150 @@
+"""Is what the scores reject in a candidate's completion what they reject in the baseline's own as well? By how far the
+tokens lie below the best, or by how far their own logprobs say that the logits moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from parity.comparator.detect.beyond import Beyond, is_shown_otherwise, measured, rejected_alone
+from parity.comparator.detect.cases import Case, Doubted, Setup
+from parity.comparator.reference.isolated import (
+    ALIKE,
+    FARTHER,
+    FEW,
+    FEW_UNSHOWN,
+    IN_FEWEST,
+    LASTS,
+    MOST_UNSAID,
+    ONE_IN,
+    TIMES_IN_A_ROW,
+    Isolated,
+    are_apart,
+    are_single,
+    most_in_a_row,
+    moved,
+    moved_as_far,
+)
+from parity.comparator.reference.scores import NEAR, OwnNoise
+from parity.comparator.reference.tolerance import OWN_BELIEF
+from parity.comparator.sums import most_together
+from parity.records.kinds import Stretch
+
+BACKED = 0.35
+"""Of the gaps of several tokens together, that their own logprobs must lie above the scores, for the engine to have
+held them for about its best. Where logits move, half of a gap is in the best one's, on average."""
+
+RELABELLED = 0.1
+"""Nats between how far below the best a token lies and how far its own logprob lies above the score, up to which that
+may be the best one's: it was chosen, and another one handed out."""
+
+
+def _is_loose(found: Beyond, case: Case, setup: Setup) -> bool:
+    """Does neither a calibrated tolerance decide it, nor a penalty, nor that tokens are said again, or lost?"""
+    if setup.doubt.is_none or (setup.reference.penalises and not (found.raw > setup.tolerance).any()):
+        return False
+    return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
+
+
+def _unsaid(found: Beyond, length: int) -> bool:
+    return bool(np.isnan(found.residuals).all()) and are_single(found.places, found.gaps, length, MOST_UNSAID)
+
+
+class Like(Struct, frozen=True):
+    """Tokens like single ones of the baseline; times: how far, over the baseline's farthest."""
+
+    times: float
+    how: Doubted
+    unsaid: bool = False
+    """Nobody recorded the engine's own logprobs, and none of the baseline's tokens speaks for it by itself."""
+
+
+def like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> Like | None:
+    """By how far they lie below the best, or by how far their own logprobs say that the logits moved."""
+    places = rejected_alone(case, setup.tolerance, by_shape=False) if case.from_scores else None
+    if places is None:
+        return None
+    length = len(case.b.token_ids)
+    if not are_apart(places, length):
+        return _in_a_row(places, case, isolated, setup)
+    found = measured(case, places)
+    if found is None:
+        return None
+    times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
+    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
+    if isolated.of_few:
+        unsaid = unsaid and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
+        most = FEW if isolated.has_any else FEW_UNSHOWN
+        few = len(found.places) <= most and (unsaid or _is_chance(found, case, isolated, setup))
+        if few or isolated.covers(found.places, found.gaps, length):
+            below = isolated.times_unsaid(found.gaps)
+            alone = unsaid and not isolated.says_something
+            return Like(below if times is None else min(below, times), Doubted.BY_FEW, unsaid=alone)
+        return None if times is None else Like(times, Doubted.MOVED)
+    if not isolated.covers(found.places, found.gaps, length):
+        if times is not None:
+            return Like(times, Doubted.MOVED)
+        return Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID, unsaid=True) if unsaid else None
+    below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
+    return Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
+
+
+def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setup) -> Like | None:
+    """Several rejected tokens in a row and nothing else: a move of the logits that lasts, if the baseline shows such.
+    By own logprobs, where those of several of its completions lie as far off at as many tokens in a row; where nobody
+    recorded the candidate's, by the rejected tokens in its completions."""
+    if setup.doubt.is_none or len(places) > max(FEW, len(case.b.token_ids) // ONE_IN):
+        return None
+    found = measured(case, places, most=MOST_UNSAID)
+    if found is None:
+        return None
+    first, count = most_in_a_row(found.places)
+    if np.isnan(found.residuals).all():
+        if isolated.has_any and _is_loose(found, case, setup) and count <= TIMES_IN_A_ROW * isolated.in_a_row:
+            return Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, unsaid=True)
+        return None
+    noise, times = setup.own_noise(), moved_as_far(found.gaps, found.residuals, setup.farthest_own)
+    if noise is None:
+        return None
+    nats = float(found.residuals[first : first + count].min())
+    if times is not None and noise.with_as_many(count, nats, LASTS) >= IN_FEWEST:
+        return Like(times, Doubted.IN_A_ROW)
+    times = _together_as_far(found, noise, setup.farthest_own)
+    return None if times is None else Like(times, Doubted.IN_A_ROW)
+
+
+def _together_as_far(found: Beyond, noise: OwnNoise, farthest: Callable[[], float]) -> float | None:
+    """How far the logits moved at all of these tokens together, over how far the baseline's do in as many places; None
+    where the engine did not hold them for about its best, or the baseline's do not move.
+
+    Of a token little below the best it may be the best one's logit that moved: its own logprob does not show that.
+    """
+    far = found.gaps > ALIKE
+    backed = float(found.residuals.sum()) > BACKED * float(found.gaps.sum())
+    if not backed or not moved(found.gaps[far], found.residuals[far]):
+        return None
+    single = moved_as_far(found.gaps, np.maximum(found.residuals, found.gaps), farthest)
+    together = most_together(found.places, found.residuals, LASTS) / max(noise.most_together(LASTS), NEAR)
+    return None if single is None or together > FARTHER else max(single, together)
+
+
+def _is_chance(found: Beyond, case: Case, isolated: Isolated, setup: Setup) -> bool:
+    """Where few of the baseline's tokens are scored: may a model like it have such tokens, though none of these shows?
+
+    One that its own engine holds for as unlikely as the score does was not its best there; and a long chunk that is
+    said again, or lost, speaks against it, but where such a token lies little below the best. If none of the baseline's
+    shows more than rounding, its engine's own logprobs must say that its logits moved, and not be those of the best."""
+    length, knew = len(case.b.token_ids), bool((found.residuals <= OWN_BELIEF).any())
+    little = float(found.gaps.max()) <= ALIKE and not knew
+    if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
+        return False
+    if not isolated.says_something:
+        another = np.abs(found.residuals - found.gaps) <= RELABELLED
+        plain = not setup.reference.penalises and not any(map(is_shown_otherwise, case.events))
+        return plain and moved(found.gaps, found.residuals) and not another.any()
+    little |= len(found.places) == 1 and float(found.gaps.max()) <= setup.doubt.far
+    if little or setup.reference.penalises or any(map(is_shown_otherwise, case.events)):
+        return little
+    return bool(np.isnan(found.residuals).all()) or moved(found.gaps, found.residuals)
