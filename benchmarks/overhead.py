@@ -83,7 +83,7 @@ class Alternating(Arm):
 
 Arm = Alternating
 """
-"""Goes behind the worker's text: its arm with the plain half. `perf_counter` is one clock for all processes."""
+"""Goes after the worker's text: its arm with the plain half. `perf_counter` is one clock for all processes."""
 
 
 def alternately(name: str, times: Path) -> Backend:

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +21,7 @@ from parity.capture import MAX_LINE_BYTES
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, message
 from parity.run.commands import Command, Exit, Ping, command_line_of
+from parity.run.lines import lines_of
 from parity.run.messages import FromWorker, ProtocolError, decode, unfit
 from parity.run.words import printable
 
@@ -104,7 +105,9 @@ class WorkerProcess:
         self._preamble = MAX_PREAMBLE_LINES if preamble else 0
         self._arrived = arrived or threading.Event()
         self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
+        self._lines: queue.Queue[list[bytes | None]] = queue.Queue(maxsize=16)
+        """What came together; None at the end."""
+        self._taken: deque[bytes | None] = deque()
         self._ending = threading.Event()
         self._gone_at: float | None = None
         self._spoke = threading.Event()
@@ -155,21 +158,24 @@ class WorkerProcess:
         return self._process.pid
 
     def _read(self, stdout: IO[bytes]) -> None:
-        while line := stdout.readline(MAX_LINE_BYTES + 1):
+        for lines in lines_of(stdout, MAX_LINE_BYTES):
+            self._hand_over(list(self._said(lines)))
+        self._hand_over([None])
+
+    def _said(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+        """Without what stands before the first message."""
+        for line in lines:
             if self._preamble and not line.startswith(b"{") and len(line) <= MAX_LINE_BYTES:
                 self._preamble -= 1
                 self._tail.append(printable(line.decode("utf-8", "replace"))[:_LINE_SHOWN])
                 continue
             self._preamble = 0
-            self._hand_over(line)
-            if len(line) > MAX_LINE_BYTES:
-                break
-        self._hand_over(None)
+            yield line
 
-    def _hand_over(self, line: bytes | None) -> None:
-        while not self._ending.is_set():  # then nobody takes lines, and a full pipe must not hold it up
+    def _hand_over(self, lines: list[bytes | None]) -> None:
+        while lines and not self._ending.is_set():  # then nobody takes lines, and a full pipe must not hold it up
             try:
-                self._lines.put(line, timeout=0.2)
+                self._lines.put(lines, timeout=0.2)
                 self._arrived.set()
                 return
             except queue.Full:
@@ -218,7 +224,8 @@ class WorkerProcess:
         that is not one JSON object a line.
         """
         try:
-            line = self._lines.get(timeout=max(seconds, 0.0))
+            if not self._taken:
+                self._taken.extend(self._lines.get(timeout=max(seconds, 0.0)))
         except queue.Empty:
             if self._exited():
                 self._kill_group()  # a child of a dead worker may hold the pipe open
@@ -226,6 +233,7 @@ class WorkerProcess:
                 if time.monotonic() - self._gone_at > HELD_OPEN_SECONDS:
                     raise WorkerGone from None  # one that has left the group still does
             raise NoAnswer from None
+        line = self._taken.popleft()
         if line is None:
             raise WorkerGone
         if len(line) > MAX_LINE_BYTES:

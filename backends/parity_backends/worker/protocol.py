@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from multiprocessing import resource_tracker
-from typing import IO, Any, Callable, Iterator, Optional
+from typing import IO, Any, Callable, Iterable, Iterator, Optional
 
 from .asked import Record
 from .sentences import EngineError, WorkerError, message
@@ -22,6 +22,10 @@ EXIT_SECONDS = 15.0
 """An engine that has not shut down after this long is killed."""
 CHILD_SECONDS = 5.0
 """So long may what this process started take to be gone, once it is killed."""
+
+
+MOST_AT_ONCE = 1 << 20
+"""Characters of records that are held to be written together."""
 
 
 class Stopped(Exception):
@@ -39,6 +43,11 @@ def refuse_churn(churn: Any) -> None:
         )
 
 
+def as_line(record: Record) -> str:
+    # allow_nan=False: a NaN that slipped through would be a line that other readers refuse.
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+
+
 class Channel:
     """Writes protocol lines to a private copy of stdout; fd 1 itself then points at stderr."""
 
@@ -49,8 +58,20 @@ class Channel:
         os.dup2(2, 1)
 
     def record(self, record: Record) -> None:
-        # allow_nan=False: a NaN that slipped through would be a line that other readers refuse.
-        self._write(json.dumps(record, separators=(",", ":"), allow_nan=False))
+        self._write(as_line(record))
+
+    def records(self, records: Iterable[Record]) -> None:
+        """Several, in few writes: each one wakes the supervisor, which takes a core from the engine."""
+        lines: list[str] = []
+        size = 0
+        for record in records:
+            lines.append(as_line(record))
+            size += len(lines[-1])
+            if size > MOST_AT_ONCE:
+                self._write("\n".join(lines))
+                lines, size = [], 0
+        if lines:
+            self._write("\n".join(lines))
 
     def event(self, event: str, **fields: Any) -> None:
         line = json.dumps(dict(event=event, **fields), separators=(",", ":"), default=str)

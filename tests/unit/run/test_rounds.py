@@ -140,7 +140,7 @@ class Arm:
         self.llm = SimpleNamespace(llm_engine=Runner())
         self.requests = [{"id": f"p{i}", "prompt_token_ids": [i], "max_tokens": n} for i, n in enumerate(lengths)]
         self.records: list[dict[str, Any]] = []
-        self.channel = SimpleNamespace(record=self.records.append)
+        self.channel = SimpleNamespace(record=self.records.append, records=self.records.extend)
         self.stop = threading.Event()
         self.added: list[tuple[int, str]] = []
 

@@ -58,6 +58,8 @@ class Arm(PlannedArm):
         self.sketcher: Optional[Sketcher] = None
         self.write_sketches: Optional[Callable[[Record], None]] = None
         """The same of the sketches file."""
+        self.shared: dict[bool, Any] = {}
+        """Parameters of requests with nothing of their own, while rounds are run: given whole, and as they grow."""
         self.spoken: dict[tuple[int, ...], None] = {}
         """Prompts with what was said to them, while a drafter is sketched."""
 
@@ -187,6 +189,24 @@ class Arm(PlannedArm):
                     done, tokens = finished(output)
             self.progress(done, tokens)
 
+    def _asked(self, request: Request, round_: int, whole: bool) -> Any:
+        """The parameters of a request. Those with nothing of their own share one object, as in `LLM.generate`: making
+        it takes longer than whatever else is done for a request here."""
+        own = request.get("sampling") or request.get("max_tokens") is not None
+        shared = not own and seed_of(self.plan["sampling"], request["id"], round_) is None
+        if shared and whole in self.shared:
+            return self.shared[whole]
+        from vllm.sampling_params import RequestOutputKind
+
+        params = self._params(request, round_)
+        if self.no_logprobs and params.logprobs == 0:
+            params.logprobs = None
+        if not whole:
+            params.output_kind = RequestOutputKind.CUMULATIVE
+        if shared:
+            self.shared[whole] = params
+        return params
+
     def _params(self, request: Request, round_: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -212,13 +232,7 @@ class Arm(PlannedArm):
 
     def add_request(self, request: Request, round_: int, *, whole: bool = True) -> str:
         """Queue a request; without `whole` every step gives what there is of it so far."""
-        from vllm.sampling_params import RequestOutputKind
-
-        params = self._params(request, round_)
-        if self.no_logprobs and params.logprobs == 0:
-            params.logprobs = None
-        if not whole:
-            params.output_kind = RequestOutputKind.CUMULATIVE
+        params = self._asked(request, round_, whole)
         if self.recorder is not None or self.sketcher is not None:
             self.asked[str(self.serial + 1)] = (request["id"], round_)
         try:
@@ -238,6 +252,7 @@ class Arm(PlannedArm):
         last = time.perf_counter()
         done = tokens = 0
         counted: Counted = {}
+        self.shared = {}
         names = [request["id"] for request in self.requests]
         for number in rounds:
             before, start = counters(self.llm), time.perf_counter()

@@ -69,6 +69,8 @@ class Round:
         self.running: dict[str, Join] = {}
         self.partial: dict[str, dict[int, Any]] = {}
         """The last outputs of the requests that are to be aborted, by sample."""
+        self.said: list[Record] = []
+        """Completions that ended with this step."""
         self.watch = Watch()
         self.batch, self.origin = -1, 0.0
         self.clock = time.perf_counter() if arm.asynchronous else None
@@ -90,6 +92,8 @@ class Round:
                 self.watch.step(batch_rows(self.arm.llm), unfinished)
             for output in outputs:
                 self._take(output)
+            self.arm.channel.records(self.said)
+            self.said = []
             self.arm.progress(self.done, self.tokens)
         if elsewhere:
             self.watch.take(ask_runner(self.arm.llm, counted_rows))
@@ -146,7 +150,7 @@ class Round:
         self.last = time.perf_counter()
 
     def _record(self, record: Record) -> None:
-        self.arm.channel.record(record)
+        self.said.append(record)
         self.done += 1
         self.tokens += len(record["token_ids"])
         self.arm.remember(record)
