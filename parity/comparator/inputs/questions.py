@@ -89,7 +89,7 @@ def different_questions(baseline: Capture, candidate: Capture) -> Questions:
             )
         )
     eos = baseline.header.eos_token_ids, candidate.header.eos_token_ids
-    if None not in eos and set(eos[0] or ()) != set(eos[1] or ()):
+    if all(eos) and set(eos[0] or ()) != set(eos[1] or ()):  # who names none has the other's (`stops.stop_rules`)
         found.append(
             message(
                 "inputs.eos_differs",

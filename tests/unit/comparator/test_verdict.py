@@ -65,6 +65,20 @@ def test_arms_that_were_asked_different_things_leave_nothing_to_conclude(change:
     assert [(one.kind, one.request) for one in result.findings] == [(Kind.INPUT_MISMATCH, "*")]
 
 
+@pytest.mark.parametrize("silent", ["cpu/base", "cpu/mtp"])
+def test_an_arm_that_names_no_eos_has_the_others(silent: str) -> None:
+    def arm(name: str, tokens: list[int]) -> Capture:
+        named = replace(header(name), eos_token_ids=() if name == silent else (0,))
+        return replace(capture(name, completion(tokens, finish="stop")), header=named)
+
+    ended = [*TEXT[:-1], 0]
+    result = compare(arm("cpu/base", ended), arm("cpu/mtp", ended))
+    assert result.verdict is Verdict.PASS
+    assert not result.findings
+    overrun = compare(arm("cpu/base", ended), arm("cpu/mtp", [*ended, 5]))
+    assert Kind.OVERRUN in {one.kind for one in overrun.findings}
+
+
 PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
 
 
