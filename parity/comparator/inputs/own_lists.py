@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.best_alone import of_the_best_alone
 from parity.comparator.inputs.conventions import says_nothing
 from parity.comparator.inputs.numbers import (
@@ -164,7 +165,7 @@ def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
         for one in arm.with_logprobs()
         if one.logprobs is not None and (size := len(one.logprobs)) != len(one.token_ids) > 1
     ]
-    if len(odd) < 2:
+    if len(odd) < 2 and not any(_ends_listed(one, size, arm) for one, size in odd):
         return arm, Remarks()
     looked = _counted(arm)
     for amount in _AMOUNTS:
@@ -177,6 +178,14 @@ def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
             }
             return arm.but(mended), _habit(arm, amount.what)
     return arm, Remarks()
+
+
+def _ends_listed(one: Completion, size: int, arm: Capture) -> bool:
+    """Is the one list more than its tokens that of a token that ends completions, where it stopped? Then it is enough
+    that one completion of the run has it: the others ended by length."""
+    if one.logprobs is None or size != len(one.token_ids) + 1 or one.finish_reason != "stop":
+        return False
+    return bool(np.isin(one.logprobs.ids[-1], list(terminators(arm.header))).any())
 
 
 def _counted(some: Iterable[Completion]) -> list[tuple[Completion, int]]:
@@ -243,15 +252,16 @@ def _by_ratio(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Ca
         return candidate, Remarks()
     chosen, spread = _ratios(_beside_arm(candidate, baseline) if baseline.has_logprobs else ())
     base = _constant(chosen)
-    both = base is not None and abs(base - 1) < CLOSE and by_others(candidate.header) and bool(scores)
-    if base is None or both:  # both arms may be of another kind
+    others = base is not None and by_others(candidate.header) and bool(scores)
+    if base is None or others:  # it is the baseline's that may be of another kind, or both
         of_scores = _ratios(_beside_scores(candidate, scores))
         if (other := _constant(of_scores[0])) is not None or base is None:
             base, spread = other, of_scores[1]
-    for ratio, kind in RATIOS.items():
-        if base is not None and abs(base / ratio - 1) < CLOSE:
-            return _converted(candidate, kind)
     scale = _constant(spread)
+    for ratio, kind in RATIOS.items():
+        # Another base changes the distances within a list as much; another temperature does not.
+        if base is not None and abs(base / ratio - 1) < CLOSE and (scale is None or abs(scale / ratio - 1) < CLOSE):
+            return _converted(candidate, kind)
     if served(candidate.header) and scale is not None and abs(scale - 1) > OTHER_TEMPERATURE:
         what = message(
             "inputs.other_temperature",

@@ -52,7 +52,7 @@ def on_the_same_tokens(
     target, source = (candidate, baseline) if sides[1] else (baseline, candidate)
     if _is_silent(target):
         return Aligned(replace(baseline, completions={}), replace(candidate, completions={}), {}, _silence(target))
-    made = dict(scores)
+    source, made = _without_made_ends(source, target, dict(scores))
     changed: dict[Key, Completion] = {}
     read = _with_texts(source, detokenize)
     every, of_target = (read, target) if whole is None else whole if sides[1] else whole[::-1]
@@ -186,6 +186,26 @@ def _one_word_for_all(source: Capture, target: Capture) -> bool:
         _same(other.text or "", one.text or "") for one, other in pairs if other and other.finish_reason == "length"
     )
     return sum(same) >= FEW
+
+
+def _without_made_ends(
+    source: Capture, target: Capture, scores: dict[ScoreKey, TopLogprobs]
+) -> tuple[Capture, dict[ScoreKey, TopLogprobs]]:
+    """The source, where that is text alone as well and calls every end "stop", and the scores: without the token that
+    was put at the end of its ids for that, where the target ended by length, and with the reason of an equal text."""
+    if not text_alone(source.header) or not _one_word_for_all(target, source):
+        return source, scores
+    ends, changed, made = terminators(source.header) | terminators(target.header), {}, dict(scores)
+    for key, one in source.completions.items():
+        twin = target.completions.get(key)
+        if twin is None or twin.finish_reason != "length":
+            continue
+        why = "length" if _same(one.text or "", twin.text or "") else None
+        changed[key] = replace(one, token_ids=_without_end(one.token_ids, ends), finish_reason=why)
+        score_key = ScoreKey(source.header.arm, *key)
+        if score_key in made:
+            made[score_key] = made[score_key].part(stop=len(changed[key].token_ids))
+    return source.but(changed), made
 
 
 def _end_token(source: Capture, target: Capture) -> int | None:

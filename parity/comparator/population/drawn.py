@@ -25,7 +25,7 @@ from parity.records import Completion, Key
 MOST_PARTS = 64
 """Rounds, or samples of a request, of which each is looked at by itself."""
 
-OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.25])
+OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.1, 0.25])
 """Of what rounding may do to a mean log-likelihood, that it may do to each number: a share of tokens moves by less."""
 
 BASELINE_OFF = 0.001

@@ -25,12 +25,14 @@ DEEPEST = 10.0
 OF_REST = 1.0
 """Nats below the last listed token, that a token which is not listed counts for."""
 
-NAMES = ("likely", "rank", "best", "second", "last_tenth", "last_fiftieth", "pushed")
+NAMES = ("likely", "rank", "best", "second", "last_tenth", "last_fiftieth", "edge", "pushed")
 """likely: log of the token's weight. rank: the share of the probability that is likelier, counting half of its own.
 best, second: whether it is that one. last_tenth, last_fiftieth: how much of its share of the probability, the
-likeliest first, lies in the last part. pushed: whether penalties or biases push it down, less whether up."""
+likeliest first, lies in the last part. edge: whether it is the last one that the cut-off keeps: who cuts off a token
+more never draws it, and it weighs too little to show in the others. pushed: whether penalties or biases push it down,
+less whether up."""
 
-LARGEST = np.array([DEEPEST, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+LARGEST = np.array([DEEPEST, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
 """What one token adds to each at most."""
 
 LAST = {"last_tenth": 0.1, "last_fiftieth": 0.02}
@@ -132,12 +134,21 @@ def numbers_of(draws: Draws, temperature: float, cut: Cut) -> tuple[FloatArray, 
     for last in LAST.values():
         inside = np.clip(above + share - (1.0 - last), 0.0, np.minimum(share, last))
         add(np.where(share > 0, inside / np.maximum(share, 1e-300), 0.0))
+    add(_at_edge(weights, cut))
     if draws.pushed is None:
         found.append(np.zeros(len(draws)))
         spread.append(np.zeros(len(draws)))
     else:
         add(np.concatenate([np.sign(draws.pushed), np.zeros((len(draws), 1))], axis=1))
     return np.stack(found, axis=1), np.maximum(np.stack(spread, axis=1), 0.0), 1.0 - share[:, 0]
+
+
+def _at_edge(weights: FloatArray, cut: Cut) -> FloatArray:
+    """1 for the token with the least of these weights (N, K + 1), where a cut-off leaves nothing that is not listed."""
+    if cut == Cut():
+        return np.zeros_like(weights)
+    least = np.where(weights > 0, weights, np.inf).min(axis=1)
+    return np.where((weights == least[:, None]) & (weights[:, -1:] == 0), 1.0, 0.0)
 
 
 def _with_drawn(weights: FloatArray, draws: Draws) -> FloatArray:

@@ -70,6 +70,19 @@ def test_numbers_have_the_mean_and_the_variance_that_are_said(temperature: float
     assert room.mean() == pytest.approx((made.drawn != 0).mean(), abs=0.01)
 
 
+def test_a_cut_off_that_is_one_token_too_narrow_shows_at_its_edge() -> None:
+    """In no other number as clearly: that token weighs little."""
+    asked, drawn = Cut(top_k=7), Cut(top_k=6)
+    made = _draws(np.random.default_rng(7), 20_000, 1.0, drawn)
+    found, spread, _ = numbers_of(made, 1.0, asked)
+    known = shows_cut(made, 1.0, asked)
+    errors = found[known].sum(axis=0) / np.sqrt(np.maximum(spread[known].sum(axis=0), 1e-12))
+    edge = NAMES.index("edge")
+    assert errors[edge] < -8
+    assert errors.argmin() == edge
+    assert not numbers_of(made, 1.0, NO_CUT)[0][:, edge].any()
+
+
 def test_arms_that_draw_as_asked_are_told_apart_by_nobody() -> None:
     for seed in range(20):
         odd, _ = _tested(_arm(2 * seed, 0.8, 0.8), _arm(2 * seed + 1, 0.8, 0.8), 0.8)

@@ -19,6 +19,17 @@ from habit_sets import (
 from server_habits import HABITS, plain
 
 ONCE_ACCUSED = [
+    Attempt(("drops_the_eos_but_its_logprobs",), ("counts_the_prompt_too",), world="peaked 373 at 0", by_script=True),
+    Attempt(
+        ("gives_logprobs_at_another_temperature",),
+        ("gives_base_2_logprobs", "says_empty_reasons"),
+        world="sure 374 at 0",
+    ),
+    Attempt(
+        ("echoes_text_after_a_blank_and_gives_no_ids",),
+        ("says_stop_always", "scored_text_and_no_ids"),
+        fault="dup8",
+    ),
     Attempt(("says_stop_sequence_and_max_tokens", "text_with_a_blank_and_no_ids"), world="peaked 8 at 0"),
     Attempt(("echoes_the_prompt_and_a_blank_and_gives_no_ids",), world="flat 10 at 0", scored=False),
     Attempt((), ("text_with_a_blank_and_no_ids",), world="flat 49 at 0", scored=False),
