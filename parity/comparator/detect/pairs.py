@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from parity.comparator.classes import ORDER, by_row, with_others
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Doubted, InDoubt, Setup
+from parity.comparator.detect.cutoffs import Together
 from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
@@ -79,6 +80,9 @@ class Judged(Struct, frozen=True):
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that the baseline's drawn tokens look like by its own scores, where these do not
     explain them."""
+    beyond_cutoff: Together | None = None
+    """Of the candidate's drawn completions, those with a token a little beyond what their requests cut off, where they
+    are too many."""
     baseline_drawn: dict[Key, Message] = field(default_factory=dict)
     """Completions of the baseline that were drawn otherwise than asked, and how it shows."""
     baseline_logprobs: dict[Key, Message] = field(default_factory=dict)
@@ -108,6 +112,7 @@ class Judged(Struct, frozen=True):
             other.draws if other.draws.candidate else self.draws,
             other.odds or self.odds,
             other.baseline_draws_at or self.baseline_draws_at,
+            other.beyond_cutoff or self.beyond_cutoff,
             self.baseline_drawn | other.baseline_drawn,
             self.baseline_logprobs | other.baseline_logprobs,
             self.broken,

@@ -108,6 +108,7 @@ def judge_sampled(
         draws=shown.sums.without(corrupt),
         odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors),
         baseline_draws_at=shown.baseline_draws_at,
+        beyond_cutoff=shown.beyond.together,
         next_steps=(*_whose(found, crossed, draws), *shown.beyond.next_steps),
     )
 

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from parity.comparator.detect import drawn_places
+from parity.comparator.detect.cutoffs import EDGE
 from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
 from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
@@ -127,7 +128,11 @@ def tested(
         if "mixture" in tests.p_values and not failed
         else (),
     )
-    found_of_run = (*_same_numbers(inputs, judged), *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)))
+    found_of_run = (
+        *_same_numbers(inputs, judged),
+        *_beyond_cutoff(inputs, judged),
+        *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
+    )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
 
 
@@ -204,6 +209,27 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     )
     evidence = RunEvidence(why=why, test="same_numbers", p_value=p_value)
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
+
+
+def _beyond_cutoff(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
+    """Tokens a little beyond a cut-off, in too many completions."""
+    found = judged.beyond_cutoff
+    if found is None:
+        return ()
+    why = message(
+        "run.beyond_cutoff",
+        "{some} of {of} completions have a token {nats:g} nats or more beyond what {asked} leaves, {baseline} of the "
+        "baseline's {of_baseline} (p = {p_value:.2g}): the candidate cuts off less than it was asked to",
+        some=found.completions,
+        of=found.of,
+        nats=EDGE,
+        asked=", ".join(f"{name}={value:g}" for name, value in found.asked.items()),
+        baseline=found.baseline,
+        of_baseline=found.of_baseline,
+        p_value=found.p_value,
+    )
+    evidence = RunEvidence(why=why, test="cutoff", p_value=found.p_value)
+    return (run_finding(*inputs.arms[::-1], Kind.BEYOND_CUTOFF, evidence),)
 
 
 def _said(one: Completion, ends: frozenset[int]) -> TokenIds:

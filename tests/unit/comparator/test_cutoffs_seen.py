@@ -12,7 +12,7 @@ from worlds.faults import Lapse
 from parity.comparator import Comparison, compare
 from parity.comparator.detect.trials import drawn_again
 from parity.comparator.stats import Missed
-from parity.records import TopLogprobs, Verdict
+from parity.records import RUN, Kind, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 CUT = {"temperature": 1.0, "top_k": 20}
@@ -42,6 +42,46 @@ def test_a_share_that_a_pass_excludes_is_found(shape: Shape) -> None:
     assert 0.045 < said.rate < 0.4  # 64 completions exclude 4.6 % where each hit is seen
     found = [judged(seed, shape, CUT, share=said.rate).verdict for seed in range(1, 6)]
     assert found.count(Verdict.DIVERGED) >= 4
+
+
+WIDER = [
+    ({"top_k": 5}, {"top_k": 6}, PEAKED, "top_k=5"),
+    ({"top_p": 0.9}, {"top_p": 0.95}, PEAKED, "top_p=0.9"),
+    ({"min_p": 0.05}, {"min_p": 0.025}, SURE, "min_p=0.05"),
+]
+
+
+@pytest.mark.parametrize(("asked", "drawn", "shape", "said"), WIDER, ids=[one[3] for one in WIDER])
+def test_a_cut_off_a_little_too_wide_shows_over_the_run(
+    asked: dict[str, Any], drawn: dict[str, Any], shape: Shape, said: str
+) -> None:
+    """Most of these tokens lie so little beyond that they do not show by themselves; the baseline has none."""
+    result = wider(3, shape, asked, drawn)
+    assert result.verdict is Verdict.DIVERGED
+    (found,) = [one for one in result.corrupt if one.kind is Kind.BEYOND_CUTOFF and one.request == RUN]
+    assert said in str(found.evidence.why)
+    assert "0 of the baseline's 128" in str(found.evidence.why)
+
+
+def test_a_baseline_that_cuts_off_too_little_accuses_nobody_of_it() -> None:
+    asked, drawn, shape, _ = WIDER[0]
+    swapped = wider(3, shape, asked, drawn, swap=True)
+    assert Kind.BEYOND_CUTOFF not in {one.kind for one in swapped.corrupt}
+    sound = wider(3, shape, asked, asked)
+    assert (sound.verdict, list(sound.corrupt)) == (Verdict.PASS, [])
+
+
+def wider(seed: int, shape: Shape, asked: dict[str, Any], drawn: dict[str, Any], *, swap: bool = False) -> Comparison:
+    """128 completions drawn with another cut-off than asked, compared with as many sound ones."""
+    world, rules = World(seed, shape), {"temperature": 1.0, "max_tokens": 128, **asked}
+    requests = world.requests(128, seed=seed)
+    fault = Fault("another cut-off", "", "drawing", ("beyond_cutoff",), lapse=Lapse(values=drawn), rules=rules)
+    arms = [BASE, speculating(2)]
+    base, other = (
+        world.run(requests, arm, fault=fault if (arm is BASE) is swap and drawn != asked else None, **rules).capture
+        for arm in arms
+    )
+    return compare(base, other, world.score(base, other))
 
 
 def test_lists_that_are_too_short_for_a_top_k_are_named_with_the_length_that_decides() -> None:
