@@ -99,13 +99,18 @@ def cutoffs(
     reference: Reference,
     temperature_of: Callable[[Completion], float],
     vocab_size: int | None,
+    *,
+    same_precision: bool = True,
 ) -> Cutoffs:
-    """Of all completions with lists whose requests cut the distribution off."""
+    """Of all completions with lists whose requests cut the distribution off. same_precision: without, a router chooses
+    other experts in the candidate, of which the baseline's own tokens show nothing: nothing adds up over the run."""
     theirs = [(one, top) for one, top in baseline if _is_cut(arms[0], one, reference)]
     mine = [(one, top, by) for one, top, by in candidate if _is_cut(arms[1], one, reference)]
     if not mine:
         return Cutoffs({})
     found = _found(theirs, mine, arms, temperature_of, vocab_size)
+    if not same_precision:
+        found = structs.replace(found, together=None)
     wanted = max(_lacking(Cut.of(arms[1].sampling_of(one)), top) for one, top, _ in mine)
     if not wanted:
         return found

@@ -45,6 +45,7 @@ from parity.comparator.detect.whole_draws import (
     with_rows,
 )
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.scores import OwnNoise, Reference, noise_of
 from parity.comparator.streams.pairing import Pairs
@@ -143,7 +144,8 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     bets = temperatures(theirs, mine, arms, reference, asked, draws.alpha, draws.vocab_size)
     before = steps_before((theirs, mine), (bets.of_baseline, bets.drawn), draws.vocab_size, draws.alpha)
     judged = ((one, top, draws.judged_by(one)) for one, top in mine)
-    beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size)
+    same = not of_other_precision(inputs.differences)
+    beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size, same_precision=same)
     outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
     sums, own = sums_of_arms(outcomes, arms)
     sums = with_rows(sums, [theirs, mine], arms, reference, asked)

@@ -10,6 +10,7 @@ from worlds import BASE, PEAKED, SURE, Fault, Shape, World, speculating
 from worlds.faults import Lapse
 
 from parity.comparator import Comparison, compare
+from parity.comparator.detect import sampled
 from parity.comparator.detect.trials import drawn_again
 from parity.comparator.stats import Missed
 from parity.records import RUN, Kind, TopLogprobs, Verdict
@@ -69,6 +70,13 @@ def test_a_baseline_that_cuts_off_too_little_accuses_nobody_of_it() -> None:
     assert Kind.BEYOND_CUTOFF not in {one.kind for one in swapped.corrupt}
     sound = wider(3, shape, asked, asked)
     assert (sound.verdict, list(sound.corrupt)) == (Verdict.PASS, [])
+
+
+def test_of_arms_in_other_precision_nothing_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router chooses other experts in one of them, of which the baseline's own tokens show nothing."""
+    monkeypatch.setattr(sampled, "of_other_precision", lambda differences: True)
+    asked, drawn, shape, _ = WIDER[0]
+    assert RUN not in {one.request for one in wider(3, shape, asked, drawn).corrupt if one.kind is Kind.BEYOND_CUTOFF}
 
 
 def wider(seed: int, shape: Shape, asked: dict[str, Any], drawn: dict[str, Any], *, swap: bool = False) -> Comparison:
