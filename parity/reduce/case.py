@@ -99,7 +99,11 @@ class Shot:
 
 
 class Unresolved(Exception):
-    """This setup cannot be tried: its engine does not start, or refuses the case. The message says why."""
+    """This setup cannot be tried: its engine does not start. The message says why."""
+
+
+class CaseUnresolved(Unresolved):
+    """This case cannot be tried on this setup, whose engine starts: it ended of the case, or refused it."""
 
 
 class Laboratory(Protocol):

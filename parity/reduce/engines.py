@@ -24,7 +24,7 @@ from parity.plan import Arm, Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.objects import object_of
-from parity.reduce.case import Case, Setup, Shot, Unresolved
+from parity.reduce.case import Case, CaseUnresolved, Setup, Shot, Unresolved
 from parity.run import Interrupted
 from parity.run.items import ScoreItem
 
@@ -109,7 +109,7 @@ class Engines:
             raise
         except BackendError as error:
             self._end("candidate")
-            raise Unresolved(str(error).splitlines()[0]) from error  # it names the arm
+            raise CaseUnresolved(str(error).splitlines()[0]) from error  # it names the arm
         expected = self._reference(reference, setup.reference, case, sampling)
         theirs = _capture(reference.engine(), expected, sampling)
         ours = _capture(candidate.engine(), completions, sampling, counters)

@@ -15,7 +15,7 @@ import msgspec
 from parity.capture.checksum import Seals
 from parity.errors import ParityError, cannot_read
 from parity.messages import message
-from parity.reduce.case import Case, Setup, Shot, Unresolved
+from parity.reduce.case import Case, CaseUnresolved, Setup, Shot, Unresolved
 from parity.run.appending import Appender
 
 SCHEMA = "parity.shots/1"
@@ -56,6 +56,7 @@ class Notebook:
         self._shots: dict[tuple[str, str], list[Shot]] = defaultdict(list)
         self._era: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._refused: dict[str, str] = {}
+        self._ended: dict[tuple[str, str], str] = {}
         self._start_seconds = 0.0
         self.starts = 0
         """Engine starts."""
@@ -109,11 +110,13 @@ class Notebook:
             self._start_seconds += record.seconds
 
     def of(self, case: Case, setup: Setup) -> list[Shot]:
-        """Shots at this case taken so far. Raises Unresolved where the setup was refused."""
-        key = setup.digest()
-        if key in self._refused:
-            raise Unresolved(self._refused[key])
-        return self._shots[key, case.digest()]
+        """Shots at this case taken so far. Raises Unresolved where the setup was refused, or this case of it."""
+        key = setup.digest(), case.digest()
+        if key[0] in self._refused:
+            raise Unresolved(self._refused[key[0]])
+        if key in self._ended:
+            raise CaseUnresolved(self._ended[key])
+        return self._shots[key]
 
     def add(self, case: Case, setup: Setup, shot: Shot) -> None:
         key = setup.digest(), case.digest()
@@ -133,6 +136,10 @@ class Notebook:
     def refuse(self, setup: Setup, why: str) -> None:
         """This setup cannot be tried: not asked again in this attempt. The next attempt may find it mended."""
         self._refused[setup.digest()] = why
+
+    def ended(self, case: Case, setup: Setup, why: str) -> None:
+        """This case cannot be tried on this setup: as `refuse`, for the one case."""
+        self._ended[setup.digest(), case.digest()] = why
 
     def started(self, seconds: float) -> None:
         """An engine has started."""

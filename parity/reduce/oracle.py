@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parity.errors import BackendError, said_by
 from parity.messages import Message, message
-from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
+from parity.reduce.case import Case, CaseUnresolved, Laboratory, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.sequential import Answer, Question, Tally
 
@@ -28,6 +28,8 @@ class Decision:
     repeats: bool = False
     """Two or more shots, all failed, with the same output token by token: it is deterministic."""
     unresolved: Message | None = None
+    of_case: bool = False
+    """It is this case alone that cannot be tried: the engine starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class Oracle:
                 seen.append(self._shot(case, setup, len(seen)))
                 tally.add(self.failed(seen[-1]))
         except Unresolved as error:
-            return Decision(False, len(seen), tally.failures, unresolved=said_by(error))
+            of_case = isinstance(error, CaseUnresolved)
+            return Decision(False, len(seen), tally.failures, unresolved=said_by(error), of_case=of_case)
         key = setup.digest(), case.digest()
         self._seen[key] = max(len(seen), self._seen.get(key, 0))
         repeats = len(seen) > 1 and tally.failures == len(seen) and len({shot.streams for shot in seen}) == 1
@@ -146,6 +149,9 @@ class Oracle:
             raise OutOfTime
         try:
             shot = self._laboratory.shot(case, setup, number)
+        except CaseUnresolved as error:
+            self._notebook.ended(case, setup, str(error))
+            raise
         except Unresolved as error:
             self._notebook.refuse(setup, str(error))
             raise

@@ -23,7 +23,7 @@ from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.sequential import Question, certain, clopper_pearson, per_round
-from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, shots_said
+from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, shots_said, untried
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 60
 """A reduced plan repeats its round at most MOST_ROUNDS times (a failure in twenty rounds or so is the rarest worth
@@ -40,6 +40,9 @@ OFTEN = 0.3
 
 WORTH = 0.75
 """Share of a round's tokens that shorter prompts may leave, where a failure is rare: asking costs dozens of shots."""
+
+MOST_ENDED = 8
+"""Cases that end the engine before the search does not go on: each costs a start, and it may be the engine's habit."""
 
 SHORTEST_PROMPT = 2
 """Tokens. vLLM 0.32.0 garbles one-token prompts beside speculative rows (docs/fault-lab.md): a reduction that cut
@@ -99,6 +102,7 @@ class Search:
         a row with the same output is taken to do so always, and one shot is an answer from then on."""
         self._oracle, self._original, self._setup, self._goal, self._say = oracle, original, setup, goal, say
         self._first, self._one_shot = first, one_shot
+        self._ended = 0
         self.found = Found()
 
     def run(self) -> Found:
@@ -125,12 +129,8 @@ class Search:
         question = certain(self._goal.alpha, self._goal.beta) if found.deterministic else self._goal.question(case)
         decision = self._oracle.decide(case, self._setup, question)
         if decision.unresolved:
-            raise BackendError(
-                decision.unresolved,
-                hint=message(
-                    "reduce.log_beside_notebook", "its log is beside the notebook; the same command tries again"
-                ),
-            )
+            self._untried(case, what, decision, decision.unresolved)
+            return False
         self._note(what, decision)
         if not decision.fails:
             return False
@@ -146,6 +146,21 @@ class Search:
         found.at_least, _ = clopper_pearson(decision.failures, decision.shots)
         found.kinds = tuple(sorted({*found.kinds, *decision.kinds}))
         return True
+
+    def _untried(self, case: Case, what: Message, decision: Decision, why: Message) -> None:
+        """A case that ends the engine is passed over, as none that fails. Raises BackendError where the engine does
+        not start, ends too often, or takes not even the whole plan."""
+        self._ended += 1
+        whole = self.found.case is None and len(case.requests) == len(self._original.requests)
+        if not decision.of_case or whole or self._ended >= MOST_ENDED:
+            raise BackendError(
+                why,
+                hint=message(
+                    "reduce.log_beside_notebook", "its log is beside the notebook; the same command tries again"
+                ),
+            )
+        self.found.steps.append(Step(str(what), False, decision.shots, decision.failures, str(why)))
+        self._say(shots_said(what, untried(why), decision))
 
     def _note(self, what: Message, decision: Decision) -> None:
         self.found.steps.append(Step(str(what), decision.fails, decision.shots, decision.failures))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.records import Json
-from parity.reduce.case import Case, Setup, Shot, Unresolved, reference_of
+from parity.reduce.case import Case, CaseUnresolved, Setup, Shot, Unresolved, reference_of
 
 Condition = Callable[[Case, Setup], bool]
 
@@ -45,6 +45,9 @@ class Simulated:
     condition: Condition = always
     seed: int = 0
     refuses: Callable[[Setup], bool] = lambda setup: False
+    dies: Callable[[Case], bool] = lambda case: False
+    """The engine starts, and ends of this case."""
+    deaths: int = 0
     clock: Clock = field(default_factory=Clock)
     shots: list[tuple[Case, Setup]] = field(default_factory=list)
     kind: str = "duplication"
@@ -55,6 +58,9 @@ class Simulated:
     def shot(self, case: Case, setup: Setup, number: int) -> Shot:
         if self.refuses(setup):
             raise Unresolved("the engine does not like it")
+        if self.dies(case):
+            self.deaths += 1
+            raise CaseUnresolved("fake/mtp: the worker ended while trying a case")
         self.shots.append((case, setup))
         steps = max(case.limit(request) for request in case.requests)
         self.clock.now += 0.05 * steps

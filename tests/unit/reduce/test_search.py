@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from simulated import Simulated, always, case_of, needs, plan, setup_of
 
+from parity.errors import BackendError
 from parity.plan import Plan
 from parity.plan.churn import Churn
 from parity.reduce.case import Case, Setup
 from parity.reduce.notebook import Notebook
 from parity.reduce.oracle import Oracle
 from parity.reduce.result import confirm
-from parity.reduce.search import SHORTEST_PROMPT, Found, Goal, Search
+from parity.reduce.search import MOST_ENDED, SHORTEST_PROMPT, Found, Goal, Search
 from parity.reduce.sequential import in_rounds
 
 
@@ -173,3 +174,24 @@ def test_an_interrupted_search_goes_on_where_it_was(stop_after: int, tmp_path: P
     assert found.steps == expected.steps
     assert [case.digest() for case, _ in engine.shots] == [case.digest() for case, _ in whole.shots]
     assert oracle.shots == len(whole.shots)
+
+
+def test_a_case_that_ends_the_engine_is_passed_over(tmp_path: Path) -> None:
+    """As vLLM's CPU build does of batches of one with some models: larger ones run."""
+    engine = Simulated(1.0, dies=lambda case: len(case.requests) < 2)
+    found, _ = search(engine, plan(requests=8), tmp_path, first=("r5",))
+    assert len(ids(found)) == 2
+    passed_over = [step for step in found.steps if step.why]
+    assert passed_over
+    assert {(step.accepted, step.why) for step in passed_over} == {
+        (False, "fake/mtp: the worker ended while trying a case")
+    }
+    assert engine.deaths <= len(passed_over) + 1  # no case is tried twice
+
+
+def test_an_engine_that_ends_of_every_case_is_an_error(tmp_path: Path) -> None:
+    for name, requests in (("few", 2), ("many", 64)):
+        engine = Simulated(1.0, dies=lambda case: True)
+        with pytest.raises(BackendError, match="the worker ended"):
+            search(engine, plan(requests=requests), tmp_path / name)
+        assert engine.deaths <= MOST_ENDED + 5
