@@ -13,7 +13,7 @@ from parity.reduce.hypothesis import Asked, ask_without
 from parity.reduce.oracle import Oracle, OutOfTime
 from parity.reduce.search import Found, Goal, Search
 from parity.reduce.sequential import repeated
-from parity.reduce.settings import Flip, SettingsSearch
+from parity.reduce.settings import Flip, SettingsSearch, flip_between
 from parity.reduce.subject import Subject
 
 ASKING: Final = 0.5
@@ -34,6 +34,8 @@ def flipped(subject: Subject, passing: Arm, oracle: Oracle, goal: Goal, seconds:
 
     Raises ParityError where no case fails, or the arms are not one that fails and one that does not; BackendError,
     Interrupted."""
+    passing = replace(passing, control=None)
+    flip_between(subject.setup.candidate, passing)
     oracle.until(seconds)
     found = _grown(subject, oracle, goal, say)
     case = found.case
@@ -44,7 +46,7 @@ def flipped(subject: Subject, passing: Arm, oracle: Oracle, goal: Goal, seconds:
     asked = ask_without(oracle, case, subject.setup, question, subject.conditions, say)
     oracle.until(seconds)
     search = SettingsSearch(oracle, case, subject.setup.reference, question, suspected=subject.suspected, say=say)
-    flip = search.run(subject.setup.candidate, replace(passing, control=None), checked=True)
+    flip = search.run(subject.setup.candidate, passing, checked=True)
     flip.steps[:0] = found.steps
     return Flipped(case, tuple(asked), flip)
 

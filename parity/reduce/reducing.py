@@ -154,7 +154,8 @@ def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, 
     question = _question(goal, found)
     search = SettingsSearch(oracle, found.case, setup.reference, question, suspected=subject.suspected, say=say)
     try:
-        flip = search.run(setup.candidate, passing, checked=True, or_none=True)
+        called = message("reduce.planted_too", "{arm} with the planted fault", arm=passing.name) if faulty else None
+        flip = search.run(setup.candidate, passing, checked=True, or_none=True, called=called)
     except ParityError as error:
         say(message("reduce.settings", "settings: {message}", message=error.message))
         return setup

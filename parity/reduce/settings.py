@@ -157,6 +157,36 @@ class Flip:
         }
 
 
+def flip_between(failing: Arm, passing: Arm) -> Flip:
+    """What differs between two arms, of which nothing has been asked yet. Raises ParityError where there is nothing
+    to bisect: known before any engine starts."""
+    if failing.backend != passing.backend:
+        raise ParityError(
+            message(
+                "reduce.different_backends_no",
+                "{failing} and {passing} are on different backends: no setting turns one into the other",
+                failing=failing.name,
+                passing=passing.name,
+            ),
+            hint=message(
+                "reduce.name_two_arms",
+                "name two arms of one backend; `parity runs show` prints the suspect of arms on several",
+            ),
+        )
+    flip = Flip(failing.name, passing.name, differences(failing, passing))
+    if not flip.differ:
+        raise ParityError(
+            message(
+                "reduce.same_settings",
+                "{failing} and {passing} have the same settings",
+                failing=failing.name,
+                passing=passing.name,
+            ),
+            hint=message("reduce.name_other_arms", "name other arms"),
+        )
+    return flip
+
+
 class SettingsSearch:
     """Bisects the settings of two arms of one backend, over one case."""
 
@@ -174,50 +204,36 @@ class SettingsSearch:
         self._oracle, self._case, self._reference = oracle, case, reference
         self._question, self._suspected, self._say = question, suspected, say
 
-    def run(self, failing: Arm, passing: Arm, *, checked: bool = False, or_none: bool = False) -> Flip:
+    def run(
+        self,
+        failing: Arm,
+        passing: Arm,
+        *,
+        checked: bool = False,
+        or_none: bool = False,
+        called: Message | None = None,
+    ) -> Flip:
         """The smallest set. `checked`: the failing arm is known to fail on this case. `or_none`: a passing arm that
-        fails as well is no mistake, and none of the settings are needed.
+        fails as well is no mistake, and none of the settings are needed. `called`: the passing arm in words, where it
+        is not the one of its name.
 
         Raises ParityError where the arms are not one that fails and one that does not, BackendError, Interrupted.
         """
-        if failing.backend != passing.backend:
-            raise ParityError(
-                message(
-                    "reduce.different_backends_no",
-                    "{failing} and {passing} are on different backends: no setting turns one into the other",
-                    failing=failing.name,
-                    passing=passing.name,
-                ),
-                hint=message(
-                    "reduce.name_two_arms",
-                    "name two arms of one backend; `parity runs show` prints the suspect of arms on several",
-                ),
-            )
-        flip = Flip(failing.name, passing.name, differences(failing, passing))
-        if not flip.differ:
-            raise ParityError(
-                message(
-                    "reduce.same_settings",
-                    "{failing} and {passing} have the same settings",
-                    failing=failing.name,
-                    passing=passing.name,
-                ),
-                hint=message("reduce.name_other_arms", "name other arms"),
-            )
+        flip = flip_between(failing, passing)
         try:
-            self._search(flip, failing, passing, checked, or_none)
+            self._search(flip, failing, passing, checked, or_none, called or verbatim(passing.name))
         except OutOfTime:
             flip.out_of_time = True
             self._say(message("reduce.time_spent_far", "the time is spent: this is as far as it went"))
         return flip
 
-    def _search(self, flip: Flip, failing: Arm, passing: Arm, checked: bool, or_none: bool) -> None:
+    def _search(self, flip: Flip, failing: Arm, passing: Arm, checked: bool, or_none: bool, called: Message) -> None:
         def fails(chosen: list[Difference]) -> bool:
             arm = mixed(passing, failing, chosen)
             what = message(
                 "reduce.with_settings",
                 "{arm} with {settings}",
-                arm=passing.name,
+                arm=called,
                 settings=[one.title for one in chosen],
             )
             return self._ask(flip, arm, what).fails
@@ -244,13 +260,13 @@ class SettingsSearch:
                     ),
                     hint=message("reduce.give_case_fails", "give it a case that fails: `parity reduce` makes one"),
                 )
-        clean = self._ask(flip, mixed(passing, failing, []), verbatim(passing.name))
+        clean = self._ask(flip, mixed(passing, failing, []), called)
         if clean.unresolved:
             raise BackendError(
                 message(
                     "reduce.cannot_tried",
                     "{passing} cannot be tried: {unresolved}",
-                    passing=passing.name,
+                    passing=called,
                     unresolved=clean.unresolved,
                 ),
                 hint=message("reduce.name_another_passing", "name another PASSING arm"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from simulated import Simulated, plan, speculates
 
+from parity.errors import ParityError
 from parity.messages import Message, verbatim
 from parity.reduce.flipping import Flipped, flipped
 from parity.reduce.notebook import Notebook
@@ -61,3 +64,17 @@ def test_the_settings_keep_half_of_the_time(tmp_path: Path) -> None:
     assert done.asked == ()
     assert settings_shot(engine)[:3] == ["failing", "alone", "baseline"]
     assert done.flip.out_of_time
+
+
+@pytest.mark.parametrize(
+    ("other", "says"), [({"backend": "elsewhere"}, "different backends"), ({"name": "fake/same"}, "the same settings")]
+)
+def test_arms_that_no_setting_tells_apart_are_refused_before_any_engine_starts(
+    other: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    engine, made = Simulated(1.0), plan(requests=4)
+    passing = replace(made.arm("fake/base" if "backend" in other else "fake/mtp"), **other)
+    subject = Subject(verbatim("a run"), made, made.arm("fake/mtp"), ("r1",), None, 0.5)
+    with Notebook(tmp_path / "shots.jsonl") as notebook, pytest.raises(ParityError, match=says):
+        flipped(subject, passing, Oracle(engine, notebook), Goal(), None, print)
+    assert engine.shots == []
