@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.output import command_said, say, versions_here
+from parity.cli.sampling import Real
 from parity.cli.speaking import OneOf
 from parity.errors import ExitCode
 from parity.messages import message
@@ -28,19 +29,19 @@ STOPPED = {
 @click.option(
     "--backend", default="cuda", show_default=True, metavar="NAME", help="What it is for: cuda, ascend, or cpu."
 )
-@click.option("--minutes", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Time that it may take.")
+@click.option("--minutes", type=Real(min=1), default=15.0, show_default=True, help="Time that it may take.")
 @click.option("--rounds", type=click.IntRange(min=1), default=4, show_default=True, help="Repeat the batch.")
 @click.option("--samples", type=click.IntRange(min=1), default=8, show_default=True, help="Copies of each prompt.")
 @click.option(
     "--temperature",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     default=0.0,
     show_default=True,
     help="Above 0 --samples is the n of each request.",
 )
 @click.option(
     "--top-p",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Real(min=0, max=1, min_open=True),
     default=1.0,
     show_default=True,
     help="Draw from the most likely tokens that hold this much probability.",

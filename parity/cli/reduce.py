@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.output import console, emit_json, say
+from parity.cli.sampling import Real
 from parity.cli.searching import SearchOptions, search_options
 from parity.cli.speaking import Misused
 from parity.errors import ExitCode, ParityError, writing
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--same-kind", is_flag=True, help="Only the finding's own kind counts. [default: any corrupt finding]")
 @click.option(
     "--probability",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Real(0, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
     help="With which the reduced plan is to fail.",
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tokens",
     "share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Real(0, 1, min_open=True),
     default=0.25,
     show_default=True,
     help="Share of the tokens, all rounds together, that the reduced plan may take.",

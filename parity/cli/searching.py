@@ -14,6 +14,7 @@ import click
 from parity.cli.config import HostOptions, host_options
 from parity.cli.gathering import gathered
 from parity.cli.output import command_said, say, versions_here
+from parity.cli.sampling import Real
 from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
 from parity.messages import message
 
@@ -63,19 +64,19 @@ def search_options(function: F) -> F:
         ),
         click.option(
             "--minutes",
-            type=click.FloatRange(min=0.1),
+            type=Real(min=0.1),
             help="Stop searching after this long, earlier attempts included. [default: no limit]",
         ),
         click.option(
             "--beta",
-            type=click.FloatRange(0, 0.5, min_open=True, max_open=True),
+            type=Real(0, 0.5, min_open=True, max_open=True),
             default=0.05,
             show_default=True,
             help="Chance to take what fails often enough for clean, per decision.",
         ),
         click.option(
             "--alpha",
-            type=click.FloatRange(0, 0.5, min_open=True, max_open=True),
+            type=Real(0, 0.5, min_open=True, max_open=True),
             default=0.05,
             show_default=True,
             help="Chance to take what fails too rarely for failing, per decision.",

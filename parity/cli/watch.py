@@ -15,12 +15,20 @@ from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import command_said, emit_json, say, versions_here
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
+from parity.cli.sampling import Real
 from parity.cli.shared import database_option, json_option
 from parity.cli.speaking import Misused, OneOf
-from parity.messages import message
+from parity.messages import Message, message
 
 if TYPE_CHECKING:
     from parity.pipeline.outcome import Outcome
+    from parity.watch import Watched
+
+A_YEAR = 365 * 86_400
+"""Seconds: the longest interval."""
+
+UNSCORED = ("run.unscored", "run.more_unscored")
+"""Ids of the sentences about completions that were not scored."""
 
 OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhook", "keep"}
 
@@ -30,7 +38,7 @@ OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhoo
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Probe with this plan file instead.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0),
+    type=Real(min=0, max=A_YEAR),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
@@ -96,7 +104,7 @@ def watch(
     from parity.pipeline.execute import execute
     from parity.records import Verdict
     from parity.store import Store
-    from parity.watch import Metrics, Probe, Silent, Webhook
+    from parity.watch import Metrics, Probe, Silent, Watched, Webhook
     from parity.watch import watch as go
     from parity.watch.earlier import evidence_of
     from parity.watch.judging import servers_of, warnings
@@ -159,7 +167,8 @@ def watch(
 
         def probe(number: int) -> Outcome:
             directory: RunDirectory = new_directory(plan, hosts, None, db)
-            with engines(lambda event: None, say, hosts) as runner:
+            heard = say if number == 1 else _said_before
+            with engines(lambda event: None, heard, hosts) as runner:
                 return execute(
                     plan,
                     directory,
@@ -167,20 +176,45 @@ def watch(
                     runner,
                     command=command_said(),
                     versions=versions_here(),
-                    say=say,
+                    say=heard,
                     alpha=spent(DEFAULT_ALPHA, earlier.probes + number),  # a restart spends nothing anew
                 )
 
-        watched = go(
-            probe,
-            (metrics, hook, Printer(), Tidy()),
-            interval=interval,
-            probes=probes,
-            until=ends[until],
-            until_changed=until in ("changed", "not-pass"),
-            evidence=earlier,
-            say=say,
-        )
+        watched = Watched()
+        try:
+            go(
+                probe,
+                (metrics, hook, Printer(), Tidy()),
+                interval=interval,
+                probes=probes,
+                until=ends[until],
+                until_changed=until in ("changed", "not-pass"),
+                evidence=earlier,
+                watched=watched,
+                say=say,
+            )
+        finally:  # a watch without --probes is ended by Ctrl-C
+            _sum_up(watched)
+    return exit_code(watched.worst)
+
+
+def _said_before(line: Message | str) -> None:
+    """Of a probe after the first: a baseline that cannot score says which completions, and would each time."""
+    if isinstance(line, str) or line.id not in UNSCORED:
+        say(line)
+
+
+def _sum_up(watched: Watched) -> None:
+    """How many probes came to which verdict, and where to look at the first that is corrupt."""
+    if not watched.probes:
+        return
     counts = ", ".join(f"{count} {verdict}" for verdict, count in (watched.verdicts or {}).items())
     say(message("cli.probes", "{probes} probes: {counts}", probes=watched.probes, counts=counts))
-    return exit_code(watched.worst)
+    if watched.corrupt is not None:
+        say(
+            message(
+                "watch.first_corrupt",
+                "the first that is corrupt: `parity runs show {run}`; the bug report: `parity report {run}`",
+                run=watched.corrupt,
+            )
+        )

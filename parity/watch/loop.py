@@ -60,6 +60,8 @@ class Watched:
     probes: int = 0
     verdicts: dict[Verdict, int] | None = None
     stopped_by: Probe | None = None
+    corrupt: str | None = None
+    """The run of the first probe that DIVERGED."""
     changes: tuple[Change, ...] = ()
 
     def add(self, probe: Probe) -> None:
@@ -67,6 +69,8 @@ class Watched:
         self.changes = probe.changes
         counts = self.verdicts if self.verdicts is not None else {}
         counts[probe.verdict] = counts.get(probe.verdict, 0) + 1
+        if probe.outcome is not None and probe.verdict is Verdict.DIVERGED and self.corrupt is None:
+            self.corrupt = probe.outcome.run_id
         self.verdicts = counts
 
     @property
@@ -88,6 +92,7 @@ def watch(
     until: frozenset[Verdict],
     until_changed: bool = False,
     evidence: Evidence = NOTHING_YET,
+    watched: Watched | None = None,
     say: Say,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
@@ -97,10 +102,10 @@ def watch(
     `probe` is given its number, from 1. Ends early at a verdict in `until`, or when a number has changed
     (`until_changed`); `evidence` is that of earlier probes of the same plan. A probe that takes longer than the
     interval is followed by the next at once; those that were due meanwhile are left out. A probe that fails is a
-    verdict ERROR and the watch goes on: a monitoring that dies with what it monitors is of no use. Raises what is not
-    a ParityError.
+    verdict ERROR and the watch goes on: a monitoring that dies with what it monitors is of no use. `watched` is added
+    to, so that who ends a watch still has what it saw. Raises what is not a ParityError.
     """
-    watched = Watched()
+    watched = Watched() if watched is None else watched
     due = clock()
     while probes is None or watched.probes < probes:
         wait = due - clock()

@@ -107,6 +107,7 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         code, said = ended(process)
     assert code == 130, said
+    assert "1 probe: 1 " in said
 
 
 @pytest.mark.parametrize("logprobs", [("--logprobs", "5"), ()])
@@ -129,3 +130,17 @@ def test_the_recipe_catches_a_model_that_was_swapped(tmp_path: Path, logprobs: t
         code, said = ended(process)
     assert code == (1 if logprobs else 4), said
     assert ("cannot be judged" in said) is not bool(logprobs)
+
+
+def test_what_a_recording_cannot_score_is_said_once(tmp_path: Path) -> None:
+    with fake_server() as server:
+        golden = recording(tmp_path, server)
+        process = start(
+            tmp_path, "--score", "all", "--replay", f"golden={golden}", "--server", f"live={server.url}",
+            "--interval", "0", "--probes", "2",
+        )  # fmt: skip
+        _, said = ended(process)
+    first, _, rest = said.partition("probe 1: ")
+    assert "not scored" in first
+    assert "probe 2: " in rest
+    assert "not scored" not in rest

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from parity.cli.main import cli
 from parity.cli.options import PlanOptions, plan_options
 from parity.errors import ParityError
 from parity.records.sampling import Effect, Form, Parameter, Sampling, asked, forget, register
@@ -121,3 +122,20 @@ def test_a_parameter_of_later_has_an_option_and_a_key(top_a: Parameter, tmp_path
     with pytest.raises(ParityError, match="top-a"):
         parsed("--top-a", "-1")
     assert json.dumps(parsed().to_json()).count("top_a") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("watch", "--backends", "cpu", "--interval", "nan"),
+        ("watch", "--backends", "cpu", "--interval", "inf"),
+        ("watch", "--backends", "cpu", "--interval", "1e12"),
+        ("reduce", "--minutes", "nan"),
+        ("bisect", "settings", "--alpha", "nan"),
+        ("kit", "kit.pyz", "--top-p", "nan"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_every_option_of_a_number(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words[-2]}'" in done.stderr

@@ -20,7 +20,7 @@ from parity.messages import verbatim
 from parity.pipeline.outcome import Outcome
 from parity.records import Evidence, Finding, Kind, Severity, Verdict
 from parity.run import Interrupted
-from parity.watch import Metrics, Probe, Webhook, watch
+from parity.watch import Metrics, Probe, Watched, Webhook, watch
 from parity.watch.evidence import Change
 
 ALL = frozenset(Verdict)
@@ -93,6 +93,23 @@ def test_a_failed_probe_is_told_and_the_watch_goes_on() -> None:
     assert "failed: the server is away" in said[1]
     assert watched.worst is Verdict.ERROR
     assert heard.probes[1].to_json()["failure"] == "the server is away\nmore"
+
+
+def test_who_ends_a_watch_still_has_what_it_saw() -> None:
+    probed, clock, watched = Probed(Clock(), [Verdict.PASS, Verdict.DIVERGED, Verdict.DIVERGED]), Clock(), Watched()
+
+    def ctrl_c(seconds: float) -> None:
+        if watched.probes == 3:
+            raise KeyboardInterrupt
+        clock.sleep(seconds)
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(
+            probed, (), interval=10.0, probes=None, until=frozenset(), watched=watched, say=print, clock=clock,
+            sleep=ctrl_c,
+        )  # fmt: skip
+    assert (watched.probes, watched.verdicts) == (3, {Verdict.PASS: 1, Verdict.DIVERGED: 2})
+    assert watched.corrupt == "run-1"
 
 
 def test_what_diverged_weighs_more_than_what_failed() -> None:
