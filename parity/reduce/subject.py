@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 CORRUPT = "corrupt"
 
+MOST = 1000
+"""Findings that are looked at, the worst first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -91,12 +94,14 @@ def from_finding(store: Store, finding: FindingRow) -> Subject:
 
 def from_run(store: Store, run_id: str | None, arm: str | None = None, request: str | None = None) -> Subject:
     """The arm of a run that has corrupt findings, or the one named. Raises ParityError where nothing fails."""
-    from parity.store import FindingFilter
-
     run = store.run(run_id)
-    where = FindingFilter(severities=frozenset({CORRUPT}), arms=frozenset({arm}) if arm else frozenset())
-    rows = store.page_findings(run.id, where, limit=1000)
-    rows = [row for row in rows if row.request != RUN and request in (None, row.request)]
+    if arm is not None:
+        find_arm(run.plan, arm)
+    controls = frozenset(one.name for one in run.plan.arms if one.control)
+    looked_for = frozenset(one.name for one in run.plan.arms) - controls
+    rows: list[FindingRow] = []
+    for arms in [frozenset({arm})] if arm is not None else [looked_for, controls]:  # a control's fault is known
+        rows = rows or (_corrupt(store, run.id, arms, request) if arms else [])
     if not rows:
         of = message("reduce.of_arm", " of {arm}", arm=arm) if arm else ""
         about = message("reduce.about_request", " about {request}", request=request) if request else ""
@@ -110,12 +115,19 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
             ),
             hint=message("reduce.shows_runs_their", "`parity runs list` shows the runs and their verdicts"),
         )
-    controls = {arm.name for arm in run.plan.arms if arm.control}
-    rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
     mine = [row for row in rows if row.arm == rows[0].arm]
     first = dict.fromkeys([row.request for row in mine] + [name for row in mine for name in _donors(row)])
     name = message("reduce.subject.arm", "{arm} of run {run}", arm=rows[0].arm, run=run.id)
     return _subject(store, run, rows[0].arm, tuple(first), rows[0].kind, name)
+
+
+def _corrupt(store: Store, run: str, arms: frozenset[str], request: str | None) -> list[FindingRow]:
+    """The worst corrupt findings of these arms that name a completion, all of one request where it is named."""
+    from parity.store import FindingFilter
+
+    where = FindingFilter(severities=frozenset({CORRUPT}), arms=arms, text=request or "")
+    rows = store.page_findings(run, where, limit=MOST)
+    return [row for row in rows if row.request != RUN and request in (None, row.request)]
 
 
 def from_plan(plan: Plan, source: Path, arm: str | None = None) -> Subject:

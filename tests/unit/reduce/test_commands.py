@@ -73,7 +73,9 @@ def test_a_finding_by_its_number_and_benign_ones_refused(parity: Toy) -> None:
         (("999999",), "there is no finding 999999"),
         ((str(number), "--request", "x"), "drop --run, --arm and --request"),
         (("--request", "nobody"), "has no corrupt findings about nobody"),
-        (("--arm", "toy/none"), "has no corrupt findings of toy/none"),
+        (("--arm", "toy/none"), "the plan has no arm 'toy/none'"),
+        (("--arm", "toy/base"), "has no corrupt findings of toy/base"),
+        (("--minutes", "nan"), "'nan' is not a number"),
         (("--plan", "/nowhere.json"), "cannot read /nowhere.json"),
     ):
         refused = parity("reduce", *args, toy=ALWAYS)
