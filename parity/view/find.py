@@ -21,6 +21,16 @@ def find_target(store: Store, target: str | None) -> tuple[str, FindingRow | Non
     return (store.run(text).id, None) if finding is None else (finding.run, finding)
 
 
+def known_arm(store: Store, run: str, arm: str | None) -> None:
+    """Raises ParityError for an arm that the run does not have, naming those it has; None is no arm."""
+    known = [one.name for one in store.arms(run)]
+    if arm is not None and arm not in known:
+        raise ParityError(
+            message("view.run_no_arm", "run {run} has no arm {arm!r}", run=run, arm=arm),
+            hint=message("view.name_one_arm", "name one of {known} with --arm", known=known),
+        )
+
+
 def _numbered(store: Store, text: str) -> FindingRow | None:
     return store.finding(int(text)) if text.isdecimal() and len(text) < 19 else None
 

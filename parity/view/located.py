@@ -22,7 +22,7 @@ from parity.pipeline.beneath import (
 )
 from parity.records import Json, Key
 from parity.store import Store
-from parity.view.find import find_target
+from parity.view.find import find_target, known_arm
 from parity.view.msprobe import msprobe
 
 
@@ -96,6 +96,7 @@ def locating(store: Store, target: str | None, arm: str | None = None) -> list[A
 
     Raises ParityError where nothing was sketched."""
     run, finding = find_target(store, target)
+    known_arm(store, run, arm)
     of_run = store.run(run)
     scores = Path(of_run.directory or "") / "scores.jsonl"
     wanted = arm or (finding.arm if finding is not None else None)

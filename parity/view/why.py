@@ -26,7 +26,7 @@ from parity.records import Json, Key, Kind, ScoreKey, Severity, TopLogprobs
 from parity.store import FindingRow, Store
 from parity.store.rows import FindingFilter
 from parity.view.far_logprobs import Far, far_logprobs
-from parity.view.find import find_target
+from parity.view.find import find_target, known_arm
 from parity.view.score_files import score_files
 
 MOST: Final = 100_000
@@ -114,6 +114,7 @@ def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
 
     Raises ParityError where nothing was recorded, or nothing is wrong."""
     run, finding = find_target(store, target)
+    known_arm(store, run, arm)
     recorded = _recorded(store, run, arm or (finding.arm if finding is not None else None)).values()
     if not recorded:
         raise _nothing_recorded(run)
@@ -121,11 +122,20 @@ def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
     if not found and not any(len(steps) for capture in recorded for steps in read_steps(steps_path(capture))):
         raise _nothing_recorded(run)
     if not found:
-        raise ParityError(
-            message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
-            hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
-        )
+        raise _nothing_wrong(run, arm)
     return found
+
+
+def _nothing_wrong(run: str, arm: str | None) -> ParityError:
+    if arm is not None:
+        return ParityError(
+            message("view.nothing_wrong_in", "nothing is wrong in {arm} of run {run}", arm=arm, run=run),
+            hint=message("view.name_faulty_arm", "name an arm with corrupt completions, or leave out --arm"),
+        )
+    return ParityError(
+        message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
+        hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
+    )
 
 
 def _nothing_recorded(run: str) -> ParityError:

@@ -187,6 +187,20 @@ def test_completions_that_began_twice_count_once(tmp_path: Path) -> None:
     }
 
 
+def test_an_arm_that_is_not_there_and_one_that_is_clean(tmp_path: Path) -> None:
+    database = stored(tmp_path, broken_where_rows_move(WORLD.recorded())[0])
+    for command in ("why", "locate"):
+        result = run(command, "--arm", "cpu/none", *database)
+        assert result.exit_code == 2
+        assert "has no arm 'cpu/none'" in result.stderr
+        assert "cpu/base, cpu/mtp" in result.stderr
+    (tmp_path / "clean").mkdir()
+    clean = stored(tmp_path / "clean", WORLD.recorded())
+    result = run("why", "--arm", "cpu/mtp", *clean)
+    assert result.exit_code == 2
+    assert "nothing is wrong in cpu/mtp of run" in result.stderr
+
+
 def test_a_steps_file_without_steps_is_nothing_recorded(tmp_path: Path) -> None:
     database = stored(tmp_path, WORLD.recorded())
     path = steps_path(tmp_path / "mtp.jsonl")
