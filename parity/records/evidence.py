@@ -210,11 +210,20 @@ class LogprobEvidence(Evidence, frozen=True, kw_only=True):
     score: float | None
 
 
+OTHER_TEXT = "text.differs"
+"""Id of the sentence for equal tokens with another text than the baseline's."""
+
+
 class TextEvidence(Evidence, frozen=True, kw_only=True):
     character: int | None = None
     text: str | None = None
     expected: str | None = None
     problems: tuple[str, ...] | None = None
+
+    @property
+    def by_baseline(self) -> bool:
+        """Whether `expected` is the baseline's text; else it is what the completion's own token ids say."""
+        return self.why is not None and self.why.id == OTHER_TEXT
 
 
 AROUND_PARTING = 12

@@ -186,11 +186,14 @@ def _logprob(view: RunView, finding: FindingView, evidence: LogprobEvidence) -> 
 
 
 def _text(view: RunView, finding: FindingView, evidence: TextEvidence) -> Iterator[Section]:
-    for heading, arm, text in ((EXPECTED, view.run.baseline, evidence.expected), (ACTUAL, finding.arm, evidence.text)):
+    at = evidence.character
+    said = "side.text.other" if at is None else "side.text"
+    made = said if evidence.by_baseline else "side.own.other" if at is None else "side.own"
+    theirs = view.run.baseline if evidence.by_baseline else finding.arm
+    sides = ((EXPECTED, made, theirs, evidence.expected), (ACTUAL, said, finding.arm, evidence.text))
+    for heading, lead, arm, text in sides:
         if text is not None:
-            at = evidence.character
-            name = "side.text.other" if at is None else "side.text"
-            yield Section(heading, (say(name, arm=Code(arm), character=at), Verbatim(text)))
+            yield Section(heading, (say(lead, arm=Code(arm), character=at), Verbatim(text)))
     yield Section(SHOWN, (finding.why,))
 
 

@@ -17,6 +17,7 @@ from parity.view.tokens import TokenText
 
 REFERENCE: Final = message("terminal.reference.name", "reference")
 NO_NUMBER: Final = message("terminal.logprob.none", "not listed, or not a number")
+OF_IDS: Final = message("terminal.of_ids", "its token ids")
 CHOSEN: Final = message("terminal.chosen", "(chosen)")
 
 
@@ -132,9 +133,10 @@ def _what_shows_it(
             if ids is not None:
                 yield labels[side], tokens.marked(np.asarray(ids, dtype=np.int64), at, room)
     elif isinstance(evidence, TextEvidence):
-        for side, text in (("baseline", evidence.expected), ("candidate", evidence.text)):
+        expected = labels["baseline"] if evidence.by_baseline else render(OF_IDS)
+        for label, text in ((expected, evidence.expected), (labels["candidate"], evidence.text)):
             if text is not None:
-                yield labels[side], clip(visible(text), room)
+                yield label, clip(visible(text), room)
     elif isinstance(evidence, LogprobEvidence):
         if example.candidate is not None and example.position is not None:
             yield labels["candidate"], tokens.marked(example.candidate.token_ids, example.position, room)

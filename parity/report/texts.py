@@ -110,6 +110,8 @@ ENGLISH: dict[str, str] = {
     "side.none": "{arm} did not return this completion.",
     "side.text": "{arm} says (as text, around character {character}):",
     "side.text.other": "{arm} says (as text):",
+    "side.own": "The token ids of {arm} say (as text, around character {character}):",
+    "side.own.other": "The token ids of {arm} say (as text):",
     "side.drawn": "Sampling is random: the tokens of {arm} at this place are another draw, and not what was expected.",
     "asked.prompt": "{arm} was asked with {tokens} prompt tokens; from token {start}:",
     "asked.max_tokens": "{arm} was asked for at most {tokens} tokens.",

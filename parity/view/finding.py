@@ -8,6 +8,7 @@ from typing import Final
 
 from parity.messages import Message
 from parity.records import RUN, Evidence, Key, Kind, Severity
+from parity.records.first_faults import FOLLOWS, Fault, followed
 from parity.records.weight import weight_of
 from parity.store import CompletionRow, RequestRow
 
@@ -111,11 +112,24 @@ class FindingView:
         return self.gap is not None and self.token in below and abs(below[self.token] - self.gap) > SAME_GAP
 
 
+def fault_of(one: FindingView) -> Fault:
+    """What a step broke stands by itself: what it did to the tokens is another thing to show."""
+    alone = one.of_run or one.kind == Kind.VIOLATION or not one.is_corrupt
+    return Fault(None if alone else (one.arm, *one.key), Kind(one.kind), one.position)
+
+
+def begins(findings: Sequence[FindingView]) -> list[FindingView]:
+    """Those with which a completion's faults begin, and those that stand by themselves, in their order."""
+    places = followed([fault_of(one) for one in findings])
+    return [one for one, after in zip(findings, places, strict=True) if after != FOLLOWS]
+
+
 def worst(findings: Sequence[FindingView]) -> FindingView | None:
-    """The heaviest corrupt finding with streams to show, else the widest near-tie."""
+    """The heaviest corrupt finding with streams to show that a completion's faults begin with, else the widest
+    near-tie."""
 
     def order(finding: FindingView) -> tuple[bool, bool, float]:
         shown = finding.candidate is not None and finding.position is not None
         return finding.is_corrupt, shown, finding.weight
 
-    return max(findings, key=order, default=None)
+    return max(begins(findings), key=order, default=None)

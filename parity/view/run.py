@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Final
 from parity.comparator import Suspect, suspect_of_run, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
-from parity.records import Json, Key, Kind, Verdict
+from parity.records import Json, Key, Verdict
 from parity.records.emulated import PROVES, proves
 from parity.records.evidence import LocatedEvidence, ViolationEvidence
-from parity.records.first_faults import FOLLOWS, Fault, followed
 from parity.records.words import of_arms
 from parity.store import RequestRow
 from parity.view.arm import ArmView
 from parity.view.evidence import Evidence
-from parity.view.finding import FindingView
+from parity.view.finding import FindingView, begins
 from parity.view.tokens import TokenText
 
 if TYPE_CHECKING:
@@ -40,12 +39,6 @@ WORST: Final = 3
 
 TEXT: Final = 400
 """Characters kept of an output."""
-
-
-def _fault(one: FindingView) -> Fault:
-    """What a step broke stands by itself: what it did to the tokens is another thing to show."""
-    alone = one.of_run or one.kind == Kind.VIOLATION
-    return Fault(None if alone else (one.arm, *one.key), Kind(one.kind), one.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +255,11 @@ class RunView:
         widest near-tie."""
         if not self.corrupt:
             return [self.chosen] if self.chosen is not None else []
-        places = followed([_fault(one) for one in self.corrupt])
-        begins = [one for one, after in zip(self.corrupt, places, strict=True) if after != FOLLOWS]
-        first = {finding.kind: finding for finding in reversed(begins)}
-        of_kinds = [finding for finding in begins if first[finding.kind] is finding]
-        chosen = [*of_kinds, *(one for one in begins if first[one.kind] is not one)][:EXAMPLES]
-        return [finding for finding in begins if any(finding is one for one in chosen)]
+        firsts = begins(self.corrupt)
+        first = {finding.kind: finding for finding in reversed(firsts)}
+        of_kinds = [finding for finding in firsts if first[finding.kind] is finding]
+        chosen = [*of_kinds, *(one for one in firsts if first[one.kind] is not one)][:EXAMPLES]
+        return [finding for finding in firsts if any(finding is one for one in chosen)]
 
     @property
     def missed(self) -> Mapping[str, float]:

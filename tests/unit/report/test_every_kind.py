@@ -20,6 +20,7 @@ from parity.report.formats.html import html_report
 from parity.report.texts import Texts
 from parity.view import RunView
 from parity.view.captures import of_captures
+from parity.view.finding import worst
 
 WHY = "two numbers that should be one: 4812 and 17"
 GIVEN: dict[str, Any] = {
@@ -101,6 +102,33 @@ def test_title_first_lines_table_and_verdict_agree(kind: Kind) -> None:
         assert any(line.startswith("| `cpu/mtp`") and "| 3 (" in line for line in text.splitlines())
     assert "Verdict of the run: DIVERGED." in text
     assert ("did not return this completion" if kind is Kind.MISSING_COMPLETION else WHY) in description
+
+
+def test_what_the_tokens_say_is_not_said_to_be_the_baselines_text() -> None:
+    """The text that was expected is that of the completion's own token ids, which may be others than the baseline's."""
+    (report,) = md.bug_reports(view_of(Kind.TEXT_MISMATCH), Wanted(Texts(), target="vllm"))
+    expected = report.markdown.split("#### Expected", 1)[1].split("####", 1)[0]
+    assert "The token ids of `cpu/mtp` say" in expected
+    assert "a wall" in expected
+    assert "cpu/base" not in expected
+
+
+def test_the_example_is_what_a_completion_begins_with() -> None:
+    """A text that is not its tokens weighs more than a token that nothing supports; here it follows from that."""
+    view = view_of(Kind.UNJUSTIFIED)
+    first = view.findings[0]
+    follows = replace(
+        first,
+        kind=str(Kind.TEXT_MISMATCH),
+        position=5,
+        length=20,
+        evidence=Kind.TEXT_MISMATCH.row.evidence(why=verbatim(WHY)),
+    )
+    assert follows.weight > first.weight
+    chosen = worst([follows, *view.findings])
+    assert chosen is not None
+    assert (chosen.kind, chosen.position) == ("unjustified", 4)
+    assert worst([follows]) is follows
 
 
 @pytest.mark.parametrize("kind", CORRUPT, ids=str)
