@@ -34,6 +34,9 @@ MOST_COMPLETIONS: Final = 10_000_000
 MOST_TOKENS: Final = 1 << 24
 """Of a completion; no context is longer."""
 
+NO_VARIANTS: Final = ("server", "replay")
+"""Backends whose arms are as they are: --variants makes no others of them."""
+
 SKETCHED: Final = ("layers", "parts")
 """Of which modules activations are sketched: decoder layers, or their parts too."""
 
@@ -238,6 +241,11 @@ class Plan:
                     "plan.there_only_one", "there is only one arm, {names}: nothing to compare it with", names=names[0]
                 ),
                 hint=message(
+                    "plan.add_server",
+                    "add a second server (--server), a recording (--replay) or an engine (--backends cpu)",
+                )
+                if self.arms[0].backend in NO_VARIANTS
+                else message(
                     "plan.add_variant_variants",
                     "add a variant (--variants base,mtp) or a backend (--backends cpu,cuda)",
                 ),

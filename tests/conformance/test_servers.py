@@ -190,6 +190,7 @@ def test_a_recording_is_judged_again_without_an_engine(parity: Parity, tmp_path:
     [
         (["--server", "http://h"], "no model was named"),
         (["--server", "http://h", "--model", str(MODEL)], "there is only one arm"),
+        (["--server", "http://h", "--model", str(MODEL)], "a second server (--server)"),
         (["--server", "http://h", "--server", "http://h", "--model", str(MODEL)], "two arms are called server/h"),
         (["--server-option", "stream=true"], "--server-option without --server"),
         (["--server", "a=http://h", "--server", "b=http://u:p@h", "--model", str(MODEL)], "a user name or a password"),
