@@ -85,14 +85,16 @@ def conclude(
     numerics, faults, recorded = comparisons.numerics(), comparisons.faults_at(), comparisons.recorded()
     suspect = suspect_of_run(verdicts, baseline, against, numerics, faults, recorded)
     worst = {name: comparisons.reasons(name) for name, one in verdicts.items() if one is verdict}
+    missed = [] if verdict is not Verdict.PASS else [one for one in controlled if not one.as_expected]
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),
+        *(control.sentence for control in missed),  # it is these that take the PASS away
         *_of_arms(worst, several, as_deployed),
         *ladders(verdicts),
         *(() if suspect is None else (_suspect(suspect),)),
-        *(control.sentence for control in controlled),
+        *(control.sentence for control in controlled if control not in missed),
     )
-    if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
+    if missed:
         verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
     return Outcome(run_id, directory, Verdict.ERROR if failed else verdict, reasons, comparisons, suspect, failed)
 

@@ -118,7 +118,8 @@ def test_a_control_that_is_missed_leaves_no_pass(tmp_path: Path) -> None:
     missed = [Control("x/b-control", "loop", False, verbatim("NOT caught"))]
     outcome = conclude("id", tmp_path, "x/a", compared, missed, {})
     assert outcome.verdict is Verdict.INCONCLUSIVE
-    assert [str(reason) for reason in outcome.reasons] == ["x/b is as it is", "NOT caught"]
+    # Why it is no PASS comes first.
+    assert [str(reason) for reason in outcome.reasons] == ["NOT caught", "x/b is as it is"]
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
