@@ -15,7 +15,7 @@ from parity.cli.searching import SearchOptions, search_options
 from parity.cli.speaking import Misused
 from parity.errors import ExitCode, ParityError, writing
 from parity.language import render
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan.types import SKETCHED
 
 if TYPE_CHECKING:
@@ -211,6 +211,23 @@ def _copy(result: Reduction, output: Path) -> None:
         write_plan(output, result.plan)
 
 
+def _nothing_found(result: Reduction) -> Message:
+    """Why there is no smaller plan."""
+    if result.confirmation is not None:
+        return message(
+            "reduce.not_again",
+            "what failed while searching did not fail again in {shots} new shots",
+            shots=result.confirmation.shots,
+        )
+    if result.found.out_of_time:
+        return message("reduce.out_of_time", "the time was spent before anything had failed often enough")
+    if not any(step.failures for step in result.found.steps):
+        return message(
+            "reduce.never_failed", "none of {shots} shots failed, those of the whole plan included", shots=result.shots
+        )
+    return message("reduce.nothing_smaller", "nothing smaller fails often enough")
+
+
 def _print(result: Reduction) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -220,13 +237,7 @@ def _print(result: Reduction) -> None:
     out = console()
     confirmation = result.confirmation
     if result.after is None or confirmation is None:
-        why = message("reduce.nothing_smaller", "nothing smaller fails often enough")
-        if confirmation is not None:
-            why = message(
-                "reduce.not_again",
-                "what failed while searching did not fail again in {shots} new shots",
-                shots=confirmation.shots,
-            )
+        why = _nothing_found(result)
         line = message("reduce.no_result", "{finding}: {why}", finding=result.finding, why=why)
         out.print(Text(visible(render(line))))
         return
