@@ -16,10 +16,10 @@ from parity.cli.gathering import gathered
 from parity.cli.output import command_said, say, versions_here
 from parity.cli.sampling import Real
 from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
-from parity.messages import message
+from parity.messages import Message, message
 
 if TYPE_CHECKING:
-    from parity.plan import Plan
+    from parity.plan import Arm, Plan
     from parity.plan.hosts import Host
     from parity.records import Verdict
     from parity.reduce.engines import Engines
@@ -98,15 +98,11 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     from parity.errors import ParityError
     from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.placing import load_adapters
-    from parity.run import OwnSettings, load_backend
 
     check_checkout([subject.arm.backend], subject.run)
-    adapter = load_backend(subject.arm.backend)
-    if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
+    if (why := answers_nothing_new(subject.arm, subject.plan.arm(subject.plan.baseline))) is not None:
         raise ParityError(
-            message(
-                "cli.recording_answers_nothing", "{arm} is a recording, and answers nothing new", arm=subject.arm.name
-            ),
+            why,
             hint=message(
                 "cli.run_prompts_engine",
                 "run its prompts on an engine (`parity run --backends …`), and narrow that run down",
@@ -119,6 +115,19 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     hosts = hosts_of(subject.plan, options.where, known)
     plan = locate_model(subject.plan, options.model, load_adapters(hosts))
     return replace(subject, plan=plan), hosts
+
+
+def answers_nothing_new(*arms: Arm) -> Message | None:
+    """Which of these arms, that fails or that is the baseline, is a recording; None where all can be asked again.
+
+    Raises ParityError for a backend that is not there."""
+    from parity.run import OwnSettings, load_backend
+
+    for arm in arms:
+        name, adapter = arm.name, load_backend(arm.backend)
+        if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
+            return message("cli.recording_answers_nothing", "{arm} is a recording, and answers nothing new", arm=name)
+    return None
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
 
     there = ("--db", str(database))
     found: list[FollowUp] = []
-    cannot = None if finding is None else _cannot_answer(run, finding.arm)
+    cannot = None if finding is None else _cannot_answer(run, finding.arm, run.baseline)
     ran = run.source == "run"
     if finding is not None and finding.severity == "corrupt":
         number = str(finding.id)
@@ -113,7 +113,7 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
                 message("tui.do.repro", "Write a script"),
                 ("repro", number, "-o", script, *there),
                 message("tui.do.repro.what", "it shows the fault with vLLM alone"),
-                cannot=cannot,
+                cannot=_cannot_answer(run, finding.arm),
             )
         )
     if not ran:
@@ -128,20 +128,14 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
     return found
 
 
-def _cannot_answer(run: RunRow, arm: str) -> Message | None:
-    """Why nothing can be asked of the arm again: it is a recording."""
-    from parity.run import OwnSettings, load_backend
+def _cannot_answer(run: RunRow, *names: str) -> Message | None:
+    """Why nothing can be asked of these arms again: one is a recording."""
+    from parity.cli.searching import answers_nothing_new
 
-    backend = next((one.backend for one in run.plan.arms if one.name == arm), None)
-    if backend is None:
-        return None
     try:
-        adapter = load_backend(backend)
+        return answers_nothing_new(*(one for name in names for one in run.plan.arms if one.name == name))
     except ParityError as error:
         return error.message
-    if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
-        return message("cli.recording_answers_nothing", "{arm} is a recording, and answers nothing new", arm=arm)
-    return None
 
 
 def _without_directory(words: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens
 from parity.report import facts
 from parity.view import RunView, next_commands
-from parity.view.at_hand import SERVER
+from parity.view.at_hand import REPLAY, SERVER
 
 MOST: Final = 0.5
 """Rates above this are not said as one in so many."""
@@ -77,8 +77,18 @@ def next_steps(view: RunView, *, brief: bool = False) -> list[Message]:
 def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
     judged = min((arm.completions for arm in view.arms if arm.name in view.missed), default=0)
     bound = max(view.missed.values(), default=1.0)
-    if judged and 0 < bound < 1:
-        needed = requests_needed(bound / 10)
+    recorded = any(arm.backend == REPLAY for arm in view.arms)
+    needed = requests_needed(bound / 10) if judged and 0 < bound < 1 else 0
+    if needed and recorded:
+        yield message(
+            "advice.more_recorded",
+            "to see a fault in 1 of {wanted} completions, judge {needed}: a recording of {rounds} rounds, made with "
+            "`--rounds {rounds}` (see `parity power`)",
+            wanted=f"{10 / bound:,.0f}",
+            needed=f"{needed:,}",
+            rounds=ceil(needed * view.run.rounds / judged),
+        )
+    elif needed:
         yield message(
             "advice.more_to_see",
             "to see a fault in 1 of {wanted} completions, judge {needed}: `parity run … --rounds {rounds}` (see "
@@ -122,18 +132,22 @@ def _diverged(view: RunView) -> Iterator[Message]:
             "the arms were asked different things: ask both the same, from one plan (`parity run --plan FILE`), and "
             "compare again",
         )
-    elif all(arm.backend == "replay" for arm in view.arms):
+    elif all(arm.backend == REPLAY for arm in view.arms):
         yield message(
             "advice.recordings",
             "recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`",
         )
     else:
-        yield message(
-            "advice.again",
-            "see whether it comes back, and how often: `parity run … --rounds {rounds}`",
-            rounds=5 * run.rounds,
-        )
-        if run.id and run.source == "run":  # of captures from elsewhere there is no plan to run again
+        if any(arm.backend == REPLAY for arm in view.arms):  # which has its rounds, and no more
+            yield message("advice.again_recorded", "see whether it comes back, and how often: the same command again")
+        else:
+            yield message(
+                "advice.again",
+                "see whether it comes back, and how often: `parity run … --rounds {rounds}`",
+                rounds=5 * run.rounds,
+            )
+        # Of captures from elsewhere there is no plan to run again, and a recording answers nothing new.
+        if run.id and run.source == "run" and view.baseline.backend != REPLAY:
             yield message(
                 "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
             )

@@ -67,8 +67,10 @@ class Link:
         timeouts: Timeouts,
         stop: threading.Event | None,
         after_another: bool = False,
+        resumed: bool = True,
     ) -> None:
-        """`after_another`: an engine of this run has just ended on the same devices."""
+        """`after_another`: an engine of this run has just ended on the same devices. `resumed`: what is answered is
+        part of a run, which --resume continues."""
         self.name = arm.name
         self.header: Header | None = None
         self.replicas = max(1, min(host.workers, len(plan.requests)))
@@ -79,7 +81,7 @@ class Link:
         self._backend, self._host = backend, host
         self._on_event, self._timeouts, self._stop = on_event, timeouts, stop
         self._memory_signs = backend.memory_signs if isinstance(backend, HoldsMemory) else ()
-        self._after_another = after_another
+        self._after_another, self._resumed = after_another, resumed
         self._memory_held, self._memory_line = False, ""
         self.stall = host.stall_timeout or (
             max(timeouts.stall, backend.stall_seconds) if isinstance(backend, Patient) else timeouts.stall
@@ -332,8 +334,13 @@ class Link:
         self.enter(Phase.FAILED, self.done, self.total, self.tokens)
         raise BackendError(
             said,
-            hint=hint or message("run.whole_log", "the whole engine log is {log}; --resume continues", log=str(log)),
+            hint=hint or self._way_on(str(log)),
         )
+
+    def _way_on(self, log: str) -> Message:
+        if self._resumed:
+            return message("run.whole_log", "the whole engine log is {log}; --resume continues", log=log)
+        return message("run.whole_log_again", "the whole engine log is {log}; the same command goes on", log=log)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -123,6 +123,7 @@ def live_arm(
         say=say,
         timeouts=timeouts or Timeouts(),
         stop=stop,
+        resumed=False,
     )
     try:
         yield LiveArm(link)

@@ -28,7 +28,8 @@ SCORES = ("scores.jsonl", "scores.jsonl.gz")
 
 
 OTHER_REQUESTS = message(
-    "replay.own_prompts", "leave out --prompts, --suite and sampling options: then the recording's own are taken"
+    "replay.own_prompts",
+    "leave out --prompts, --suite, --rounds, --samples and sampling options: then the recording's own are taken",
 )
 
 

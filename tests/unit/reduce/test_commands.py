@@ -302,3 +302,17 @@ def test_what_a_checkout_did_is_not_asked_of_the_release(parity: Toy, tmp_path: 
         assert done.returncode == 2, done.stdout
         assert "ran a checkout of vllm-ascend" in done.stderr
         assert "--vllm-ascend '/work tree/vllm-ascend'" in done.stderr
+
+
+def test_a_recording_as_the_baseline_is_refused_before_anything_starts(parity: Toy, tmp_path: Path) -> None:
+    """As a watch of a server against its recording has it: the reference cannot be asked about a smaller case."""
+    assert parity("run", *MAKE, "--out", str(tmp_path / "first"), toy=ALWAYS).returncode == 1
+    golden, plan = f"golden={tmp_path}/first/toy-base.jsonl", str(tmp_path / "plan.json")
+    arms = ("--replay", golden, "--baseline", "replay/golden", "--variants", "mtp")
+    assert parity("plan", "--backends", "toy", *arms, "-o", plan, toy=ALWAYS).returncode == 0
+    starts = len(parity.starts)
+    for command in (("reduce",), ("bisect", "settings")):
+        done = parity(*command, "--plan", plan, toy=ALWAYS)
+        assert done.returncode == 2, done.stderr
+        assert "replay/golden is a recording, and answers nothing new" in done.stderr
+    assert len(parity.starts) == starts

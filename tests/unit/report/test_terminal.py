@@ -220,6 +220,18 @@ def test_next_steps_name_only_commands_that_exist(verdict: str) -> None:
             assert option in text.stdout, command
 
 
+@pytest.mark.parametrize("verdict", ["PASS", "DIVERGED"])
+def test_a_recording_is_asked_for_no_more_than_it_has(verdict: str) -> None:
+    """It has its rounds and answers nothing new: more rounds, or a smaller plan, are no next step."""
+    view = summary(verdict=verdict)
+    recorded = replace(view, arms=(replace(view.arms[0], backend="replay"), *view.arms[1:]))
+    steps = " ".join(str(step) for step in next_steps(recorded))
+    assert "parity run …" in " ".join(str(step) for step in next_steps(view))
+    assert "parity run …" not in steps
+    assert "parity reduce" not in steps
+    assert ("made with `--rounds" if verdict == "PASS" else "the same command again") in steps
+
+
 NEAR_TIES = Path(__file__).resolve().parents[3] / "reports" / "near-ties" / "captures"
 
 
