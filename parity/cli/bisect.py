@@ -111,11 +111,14 @@ def versions(
     """
     from parity.cli.searching import laboratory, placed_subject
     from parity.reduce.versions import VersionSearch, between
+    from parity.run import load_backend
     from parity.store import Store
 
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, run_id, plan_file, arm), options)
     listed = between(named or _known_versions(subject.arm.backend), older, newer)
+    for version in listed:
+        load_backend(f"{subject.arm.backend.partition('@')[0]}@{version}")  # a mistake costs no start of an engine
     directory = options.out or subject.directory(f"versions {fixed_baseline}")
     goal = _goal(subject, options)
     say(

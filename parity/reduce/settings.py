@@ -20,6 +20,9 @@ from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, shots_said, untried
 ABSENT = object()
 """A setting that one of the arms does not have."""
 
+ADDRESS = "url"
+"""The setting that says which server it is."""
+
 LIKELY = "speculation"
 """Asked about alone before anything else: what brings people here most often, and each question costs engine starts."""
 
@@ -174,6 +177,18 @@ def flip_between(failing: Arm, passing: Arm) -> Flip:
             ),
         )
     flip = Flip(failing.name, passing.name, differences(failing, passing))
+    if any(one.name == ADDRESS for one in flip.differ):
+        raise ParityError(
+            message(
+                "reduce.different_servers",
+                "{failing} and {passing} are different servers: no setting turns one into the other",
+                failing=failing.name,
+                passing=passing.name,
+            ),
+            hint=message(
+                "reduce.compare_starts", "compare how they were started: `parity runs show` names what is known of it"
+            ),
+        )
     if not flip.differ:
         raise ParityError(
             message(

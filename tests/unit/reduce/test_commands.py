@@ -216,6 +216,15 @@ def test_versions_that_make_no_sense(parity: Toy, tmp_path: Path, args: tuple[st
     assert says in done.stderr
 
 
+def test_a_name_that_is_no_version_is_refused_before_any_engine_starts(parity: Toy, tmp_path: Path) -> None:
+    plan = _plan(parity, tmp_path)
+    starts = len(parity.starts)
+    done = parity("bisect", "versions", "old", "2.0.0", "--plan", str(plan), toy=ALWAYS)
+    assert done.returncode == 2
+    assert "'old' is not a version" in done.stderr
+    assert len(parity.starts) == starts
+
+
 def _plan(parity: Toy, directory: Path) -> Path:
     path = directory / "plan.json"
     prompts = _two_prompts(parity.root)

@@ -104,6 +104,9 @@ def test_arms_between_which_nothing_can_be_found_are_refused(tmp_path: Path) -> 
         bisect(engine, failing, replace(passing, backend="other"), tmp_path / "a")
     with pytest.raises(ParityError, match="the same settings"):
         bisect(engine, failing, replace(failing, name="fake/same"), tmp_path / "b")
+    new, old = (replace(one, engine={**one.engine, "url": f"http://{one.variant}"}) for one in (failing, passing))
+    with pytest.raises(ParityError, match="are different servers"):
+        bisect(engine, new, old, tmp_path / "s")
     with pytest.raises(ParityError, match="does not fail often enough"):
         bisect(engine, passing, failing, tmp_path / "c")
     with pytest.raises(ParityError, match="fake/base fails too"):
