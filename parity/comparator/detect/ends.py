@@ -142,7 +142,9 @@ def _late(case: Case, setup: Setup) -> Case:
 def _rejected_end(case: Case, setup: Setup) -> Message | None:
     """Why the baseline cannot have ended here by a stop token that is not in its stream; None where it may have."""
     a, rules = case.a, setup.rules.of(case.a)
-    if a.stop_reason is not None or rules.has_stop_strings or not rules.counts or not rules.leaves_open(a):
+    if a.aborted or a.stop_reason is not None or rules.has_stop_strings:
+        return None
+    if not rules.counts or not rules.leaves_open(a):
         return None
     gap = _gap_of_ending(case.b, setup.arms[1], len(a.token_ids), setup)
     if gap is None or gap[0] <= setup.contradiction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from captures import TEXT, capture, completion, score
+from captures import TEXT, capture, completion, score, texts
 
 from parity.comparator import compare
 from parity.records import Completion, ScoreKey, Verdict
@@ -64,3 +64,13 @@ def test_drawn_completions_of_no_token_are_compared() -> None:
     arms = [capture(name, *rows, **asked) for name in ("cpu/base", "cpu/mtp")]
     scores = {ScoreKey(arm.header.arm, *one.key): score(one.token_ids.tolist()) for arm in arms for one in arm}
     assert compare(*arms, scores).verdict is not Verdict.DIVERGED
+
+
+def test_a_baseline_that_was_aborted_did_not_end_where_it_should_not() -> None:
+    """Speculation hands out several tokens a step: the same abort leaves such an arm a token or two more."""
+    rows = [completion(TEXT, f"p{number}") for number in range(8)]
+    base, made = [cut(one, 10) for one in rows], [cut(one, 12) for one in rows]
+    scores = {ScoreKey("cpu/mtp", *one.key): score(one.token_ids.tolist()) for one in made}
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *made), scores)
+    assert result.verdict is Verdict.PASS
+    assert not [one for one in texts(result.reasons) if "ends where it should not" in one]
