@@ -11,7 +11,7 @@ from parity.plan import Plan
 from parity.records import Json
 from parity.reduce.case import Case, Setup
 from parity.reduce.hypothesis import Asked
-from parity.reduce.oracle import Oracle
+from parity.reduce.oracle import Fresh, Oracle
 from parity.reduce.search import FEWEST_ROUNDS, MOST_ROUNDS, Found, Goal
 from parity.reduce.sequential import clopper_pearson, in_rounds, predictive, rounds_predicted
 
@@ -135,7 +135,8 @@ class Reduction:
 
 
 def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmation:
-    """Takes new shots at the case that was found, and chooses the rounds of the plan from them. (0, 0) without time.
+    """Takes new shots at the case that was found, and chooses the rounds of the plan from them. (0, 0) without time,
+    and where it ended before a failure: so few shots without one say nothing against the case.
 
     How many shots is settled before the first of them, from the search's: then their share is what it seems. Enough
     rounds for the goal as `predictive` has it, as far as they fit into the budget. Raises BackendError, Interrupted.
@@ -147,6 +148,8 @@ def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmat
     fresh = oracle.count(found.case, setup, wanted)
     affordable = max(FEWEST_ROUNDS, goal.tokens // max(1, found.case.tokens))
     rounds = goal.rounds(found.case)
+    if not fresh.failures and fresh.shots < wanted:
+        fresh = Fresh(0, 0)
     if fresh.shots:
         rounds = rounds_predicted(goal.probability, fresh.failures, fresh.shots, affordable)
     return Confirmation(fresh.failures, fresh.shots, rounds, fresh.alike, fresh.passed_over)

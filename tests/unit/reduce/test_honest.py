@@ -18,7 +18,7 @@ from parity.reduce.notebook import Notebook
 from parity.reduce.oracle import Oracle
 from parity.reduce.reducing import Wanted, reduce
 from parity.reduce.result import Confirmation, Reduction, confirm
-from parity.reduce.search import Goal, Search
+from parity.reduce.search import Found, Goal, Search
 from parity.reduce.sequential import Question, clopper_pearson, in_rounds
 from parity.reduce.subject import Subject
 
@@ -219,3 +219,15 @@ def test_the_plan_without_a_shot_states_nothing() -> None:
     few = Confirmation(2, 40, 88)
     assert in_rounds(few.rate, 88) > few.probability > few.at_least
     assert few.interval == clopper_pearson(2, 40)
+
+
+def test_a_few_shots_without_a_failure_say_nothing_where_the_time_is_spent(tmp_path: Path) -> None:
+    """A case that fails in a tenth of its shots passes six in a row every other time."""
+    made = plan(requests=1)
+    found, engine = Found(case=case_of(made), at_least=0.05), Simulated(0.0)
+    for name, seconds, shots in (("few", 5.0, 0), ("all", None, 60)):
+        with Notebook(tmp_path / f"{name}.jsonl") as notebook:
+            oracle = Oracle(engine, notebook, clock=engine.clock)
+            oracle.until(seconds)
+            confirmation = confirm(oracle, found, setup_of(made), Goal())
+        assert (confirmation.failures, confirmation.shots) == (0, shots)
