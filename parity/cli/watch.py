@@ -194,7 +194,7 @@ def watch(
                 say=say,
             )
         finally:  # a watch without --probes is ended by Ctrl-C
-            _sum_up(watched)
+            _sum_up(watched, store.path)
     return exit_code(watched.worst)
 
 
@@ -204,8 +204,11 @@ def _said_before(line: Message | str) -> None:
         say(line)
 
 
-def _sum_up(watched: Watched) -> None:
+def _sum_up(watched: Watched, database: Path) -> None:
     """How many probes came to which verdict, and where to look at the first that is corrupt."""
+    from parity.view.run import named_in
+    from parity.view.stored import elsewhere
+
     if not watched.probes:
         return
     counts = ", ".join(f"{count} {verdict}" for verdict, count in (watched.verdicts or {}).items())
@@ -215,6 +218,6 @@ def _sum_up(watched: Watched) -> None:
             message(
                 "watch.first_corrupt",
                 "the first that is corrupt: `parity runs show {run}`; the bug report: `parity report {run}`",
-                run=watched.corrupt,
+                run=named_in(watched.corrupt, elsewhere(database)),
             )
         )

@@ -56,7 +56,7 @@ def next_steps(view: RunView, *, brief: bool = False) -> list[Message]:
     """What a person would do now, as commands where there are some. `brief`: a PASS was shown without its figures."""
     run = view.run
     if run.status in ("running", "interrupted", "failed") and run.id:
-        return [message("advice.finish", "finish it: `parity run --resume {run}`", run=run.id)]
+        return [message("advice.finish", "finish it: `parity run --resume {run}`", run=run.named)]
     steps: list[Message] = []
     if run.verdict == "PASS":
         steps += _passed(view, brief=brief)
@@ -104,7 +104,7 @@ def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
             rounds=10 * view.run.rounds,
         )
     if brief:
-        show = f"`parity runs show {view.run.id}`" if view.run.id else "`--details`"
+        show = f"`parity runs show {view.run.named}`" if view.run.id else "`--details`"
         yield message("advice.details", "all figures, logprobs, files: {show}", show=show)
     elif view.total_findings:
         yield message("advice.near_ties", "all near-ties with their logprobs: {show}", show=_show(view))
@@ -114,18 +114,18 @@ def _diverged(view: RunView) -> Iterator[Message]:
     run = view.run
     if view.baseline_is_at_fault:
         if run.id:
-            yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
+            yield message("advice.report", "the bug report: `parity report {run}`", run=run.named)
         return
     if run.id:
-        yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.id)
+        yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.named)
     yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
     if run.id and any(arm.capture and is_file(steps_path(Path(arm.capture))) for arm in view.suspected):
         yield message(
-            "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.id
+            "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.named
         )
     if run.id and view.located:
         yield message("advice.locate", "the first module that is wrong, around its token: `parity locate {run}`",
-                      run=run.id)  # fmt: skip
+                      run=run.named)  # fmt: skip
     if facts.asked_differently(view):
         yield message(
             "advice.ask_the_same",
@@ -149,7 +149,7 @@ def _diverged(view: RunView) -> Iterator[Message]:
         # Of captures from elsewhere there is no plan to run again, and a recording answers nothing new.
         if run.id and run.source == "run" and view.baseline.backend != REPLAY:
             yield message(
-                "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
+                "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.named
             )
         if all(arm.backend == SERVER for arm in view.suspected):
             pass  # how many rows it takes is not ours to say
@@ -160,8 +160,8 @@ def _diverged(view: RunView) -> Iterator[Message]:
         else:
             yield message("advice.narrow_rows", "narrow it down by hand: one row (`--max-num-seqs 1`)")
     if run.id:
-        yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
+        yield message("advice.report", "the bug report: `parity report {run}`", run=run.named)
 
 
 def _show(view: RunView) -> str:
-    return f"`parity runs show {view.run.id} --json`" if view.run.id else "`--json`"
+    return f"`parity runs show {view.run.named} --json`" if view.run.id else "`--json`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,10 +77,22 @@ class Run:
     """As it was asked for."""
     arbiter: str | None = None
     """The backend that was asked as the arbiter."""
+    database: str = field(default="", compare=False)
+    """Where it is stored, if elsewhere than commands look by themselves."""
+
+    @property
+    def named(self) -> str:
+        """The run in the words of a command line: its id, and where it is to be looked for; "" where not stored."""
+        return named_in(self.id, self.database) if self.id else ""
 
     @property
     def greedy(self) -> bool:
         return not self.sampling.get("temperature")
+
+
+def named_in(run: str, database: str) -> str:
+    """`run` with the option that names this database; "" is the one that commands use by themselves."""
+    return f"{run} --db {shlex.quote(database)}" if database else run
 
 
 @dataclass(frozen=True, slots=True)

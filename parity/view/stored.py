@@ -14,6 +14,7 @@ from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import message
+from parity.paths import default_database
 from parity.pipeline.analyse import analyse
 from parity.plan import Arm
 from parity.plan.checkpoint import shipped_checkpoint
@@ -51,7 +52,7 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
             hint=message("view.no_arms_check", "`parity runs check {run}` says what is wrong with it", run=row.id),
         )
     tallies = {arm.name: tally(store, row.id, arm.name) for arm in arms}
-    run = _run(row, len({one.round for some in tallies.values() for one in some}))
+    run = _run(row, len({one.round for some in tallies.values() for one in some}), elsewhere(store.path))
     planned = {arm.name: arm for arm in row.plan.arms}
     configs = told_apart({arm.name: arm.engine for arm in arms})
     expected = len(requests) * (row.plan.rounds or 1) * run.samples if row.source == "run" else None
@@ -115,11 +116,18 @@ def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list
     return found
 
 
-def _run(row: RunRow, rounds: int) -> Run:
+def elsewhere(database: Path) -> str:
+    """The absolute path of a database that commands do not use by themselves; "" for the one that they do."""
+    path = database.expanduser().absolute()
+    return "" if path == default_database().absolute() else str(path)
+
+
+def _run(row: RunRow, rounds: int, database: str) -> Run:
     """`rounds`: in which completions came; the plan of captures that are compared knows none."""
     plan = row.plan
     return Run(
         id=row.id,
+        database=database,
         source=row.source,
         created=row.created,
         status=str(row.status),

@@ -113,7 +113,7 @@ def test_what_to_do_next_names_the_command(stored: list[str]) -> None:
         view = replace(view, run=replace(view.run, status="finished", verdict="DIVERGED"))
         assert view.located
     said = list(map(str, next_steps(view)))
-    assert any("`parity locate r1`" in line for line in said), said
+    assert any("`parity locate r1 --db" in line for line in said), said
 
 
 @pytest.mark.parametrize("form", ["md", "html"])

@@ -296,3 +296,11 @@ def test_any_token_can_be_marked(tokens: list[int], position: int, columns: int)
     assert cell_width(marked) <= columns
     assert marked.count(">>") >= 1
     assert visible(marked) == marked
+
+
+def test_commands_name_a_database_that_is_not_the_usual_one() -> None:
+    usual, other = summary(verdict="DIVERGED"), summary(verdict="DIVERGED", database="/data/my runs.db")
+    assert "--db" not in " ".join(map(str, next_steps(usual)))
+    steps = " ".join(map(str, next_steps(other)))
+    for command in ("tui", "runs show", "reduce --run", "report"):
+        assert f"`parity {command} 20260101-000000-abcd --db '/data/my runs.db'" in steps
