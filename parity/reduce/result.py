@@ -9,6 +9,7 @@ from pathlib import Path
 from parity.messages import Message
 from parity.plan import Plan
 from parity.records import Json
+from parity.records.control import CONTROL
 from parity.reduce.case import Case, Setup
 from parity.reduce.hypothesis import Asked
 from parity.reduce.oracle import Fresh, Oracle
@@ -158,9 +159,12 @@ def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmat
 def reduced_plan(plan: Plan, case: Case, setup: Setup, rounds: int, tolerance: float) -> Plan:
     """The plan with this case and two arms: the one that fails, and its baseline.
 
-    A positive control becomes an ordinary arm: its fault is what this plan is about, so finding it is DIVERGED.
+    A positive control becomes an ordinary arm, by its name too: its fault is what this plan is about, so finding it is
+    DIVERGED.
     """
-    failing = replace(setup.candidate, control=None)
+    failing = setup.candidate
+    name, variant = (one.replace(CONTROL, "-") for one in (failing.name, failing.variant))
+    failing = replace(failing, name=name, variant=variant, control=None)
     return replace(
         plan,
         requests=case.requests,

@@ -17,7 +17,7 @@ from parity.reduce.case import Case, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.oracle import Oracle
 from parity.reduce.reducing import Wanted, reduce
-from parity.reduce.result import Confirmation, Reduction, confirm
+from parity.reduce.result import Confirmation, Reduction, confirm, reduced_plan
 from parity.reduce.search import Found, Goal, Search
 from parity.reduce.sequential import Question, clopper_pearson, in_rounds
 from parity.reduce.subject import Subject
@@ -231,3 +231,14 @@ def test_a_few_shots_without_a_failure_say_nothing_where_the_time_is_spent(tmp_p
             oracle.until(seconds)
             confirmation = confirm(oracle, found, setup_of(made), Goal())
         assert (confirmation.failures, confirmation.shots) == (0, shots)
+
+
+def test_what_was_a_control_is_an_ordinary_arm_of_the_reduced_plan() -> None:
+    """Views, lists of runs and policies know controls by their names."""
+    made = plan(requests=1)
+    base = made.arm("fake/base")
+    control = replace(made.arm("fake/mtp"), name="fake/mtp-control-loop", variant="mtp-control-loop", control="loop")
+    planned = replace(made, arms=(base, control))
+    arm = reduced_plan(planned, case_of(made), Setup(control, base), 3, 0.25).arms[1]
+    assert (arm.name, arm.variant, arm.control) == ("fake/mtp-loop", "mtp-loop", None)
+    assert arm.engine == control.engine
