@@ -265,8 +265,9 @@ _IN_BRACKETS: Final = re.compile(r"<[^<>\s]+>$")
 
 
 def _ended(arm: Capture, ends: Collection[int]) -> Sequence[Completion]:
-    """Completions whose ids end with a token that stops them."""
-    return [one for one in arm.stopped if len(one.token_ids) and int(one.token_ids[-1]) in ends]
+    """Completions whose ids end with a token that stops them. Of an arm that gives no reasons each may have stopped."""
+    some = arm.stopped if "stop" in arm.finish_reasons else arm
+    return [one for one in some if len(one.token_ids) and int(one.token_ids[-1]) in ends]
 
 
 def _habit(arm: Capture, other: Capture, detokenize: Detokenize | None) -> TextHabit:

@@ -30,6 +30,13 @@ ONCE_ACCUSED = [
         ("says_stop_always", "scored_text_and_no_ids"),
         fault="dup8",
     ),
+    Attempt(
+        ("shows_special_tokens", "says_reasons_that_nobody_knows"),
+        ("echoes_tokens",),
+        world="flat 377 at 0",
+        by_script=True,
+        shown=False,
+    ),
     Attempt(("says_stop_sequence_and_max_tokens", "text_with_a_blank_and_no_ids"), world="peaked 8 at 0"),
     Attempt(("echoes_the_prompt_and_a_blank_and_gives_no_ids",), world="flat 10 at 0", scored=False),
     Attempt((), ("text_with_a_blank_and_no_ids",), world="flat 49 at 0", scored=False),
