@@ -130,7 +130,7 @@ def tested(
     )
     found_of_run = (
         *_same_numbers(inputs, judged),
-        *_beyond_cutoff(inputs, judged),
+        *_beyond_cutoff(inputs, judged, found),
         *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
     )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
@@ -211,10 +211,21 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 
-def _beyond_cutoff(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
-    """Tokens a little beyond a cut-off, in too many completions."""
+NOISIER: Final = 2.0
+"""Times the baseline's own logprobs lie off the scores, from which on the candidate's logits may be what moves tokens
+beyond a cut-off."""
+
+
+def _is_noisier(numerics: Numerics | None) -> bool:
+    if numerics is None or numerics.candidate is None or numerics.baseline is None:
+        return False
+    return numerics.candidate.sd > NOISIER * numerics.baseline.sd
+
+
+def _beyond_cutoff(inputs: Inputs, judged: Judged, numerics: Numerics | None) -> tuple[Finding, ...]:
+    """Tokens a little beyond a cut-off, in too many completions, where nothing says that its logits are noisier."""
     found = judged.beyond_cutoff
-    if found is None:
+    if found is None or _is_noisier(numerics):
         return ()
     why = message(
         "run.beyond_cutoff",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from parity.comparator import Comparison, compare
 from parity.comparator.detect import sampled
 from parity.comparator.detect.trials import drawn_again
 from parity.comparator.stats import Missed
-from parity.records import RUN, Kind, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Kind, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 CUT = {"temperature": 1.0, "top_k": 20}
@@ -79,9 +80,29 @@ def test_of_arms_in_other_precision_nothing_adds_up(monkeypatch: pytest.MonkeyPa
     assert RUN not in {one.request for one in wider(3, shape, asked, drawn).corrupt if one.kind is Kind.BEYOND_CUTOFF}
 
 
-def wider(seed: int, shape: Shape, asked: dict[str, Any], drawn: dict[str, Any], *, swap: bool = False) -> Comparison:
-    """128 completions drawn with another cut-off than asked, compared with as many sound ones."""
+@pytest.mark.parametrize(("noise", "accused"), [(0.0, True), (0.04, False)])
+def test_noisier_logits_move_tokens_beyond_a_cut_off(noise: float, accused: bool) -> None:
+    """Where the candidate's own logprobs lie farther off the scores than the baseline's, its cut-off may be right."""
+    asked, drawn, shape, _ = WIDER[0]
+    result = wider(3, shape, asked, drawn, noise=noise)
+    of_run = {one.kind for one in result.corrupt if one.request == RUN}
+    assert (Kind.BEYOND_CUTOFF in of_run) is accused
+
+
+def wider(
+    seed: int,
+    shape: Shape,
+    asked: dict[str, Any],
+    drawn: dict[str, Any],
+    *,
+    swap: bool = False,
+    noise: float | None = None,
+) -> Comparison:
+    """128 completions drawn with another cut-off than asked, compared with as many sound ones. noise: nats put on the
+    candidate's own logprobs; None: none are recorded."""
     world, rules = World(seed, shape), {"temperature": 1.0, "max_tokens": 128, **asked}
+    if noise is not None:
+        rules["logprobs"] = 0
     requests = world.requests(128, seed=seed)
     fault = Fault("another cut-off", "", "drawing", ("beyond_cutoff",), lapse=Lapse(values=drawn), rules=rules)
     arms = [BASE, speculating(2)]
@@ -89,7 +110,16 @@ def wider(seed: int, shape: Shape, asked: dict[str, Any], drawn: dict[str, Any],
         world.run(requests, arm, fault=fault if (arm is BASE) is swap and drawn != asked else None, **rules).capture
         for arm in arms
     )
-    return compare(base, other, world.score(base, other))
+    return compare(base, other if noise is None else noisy(other, noise), world.score(base, other))
+
+
+def noisy(arm: Capture, nats: float) -> Capture:
+    rng, rows = np.random.default_rng(1), {}
+    for key, one in arm.completions.items():
+        assert one.logprobs is not None
+        values = np.minimum(0.0, one.logprobs.values + rng.normal(0, nats, one.logprobs.values.shape))
+        rows[key] = replace(one, logprobs=TopLogprobs(one.logprobs.ids, values))
+    return replace(arm, completions=rows)
 
 
 def test_lists_that_are_too_short_for_a_top_k_are_named_with_the_length_that_decides() -> None:
