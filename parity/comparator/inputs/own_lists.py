@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
@@ -50,7 +51,7 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
     candidate, more = _one_per_token(candidate)
     baseline, candidate, unnumbered = without_unnumbered(baseline, candidate)
     remarks = counts + more + unnumbered
-    for rule in (_numbers, _certain, _unsaid):
+    for rule in (partial(_numbers, scores=scores), _certain, _unsaid):
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
@@ -209,8 +210,9 @@ TOKENS = 32
 """Tokens that it takes to see a ratio."""
 
 
-def _numbers(arm: Capture) -> tuple[Capture, Remarks]:
-    """Numbers that cannot be natural logarithms of probabilities."""
+def _numbers(arm: Capture, scores: Scores) -> tuple[Capture, Remarks]:
+    """Numbers that cannot be natural logarithms of probabilities; but where most are those of the scores, it is a few
+    lists that are wrong."""
     if not arm.has_logprobs:
         return arm, Remarks()
     kind = kind_of_numbers(_some(arm), arm.header.vocab_size)
@@ -220,7 +222,14 @@ def _numbers(arm: Capture) -> tuple[Capture, Remarks]:
             "its probabilities are rounded, those of some chosen tokens to 0: its logprobs are left out",
         )
         return _without_lists(arm), _habit(arm, what)
-    return (arm, Remarks()) if kind is None else _converted(arm, kind)
+    if kind is None or _constant_near(_ratios(_beside_scores(arm, scores))[0], 1.0):
+        return arm, Remarks()
+    return _converted(arm, kind)
+
+
+def _constant_near(ratios: FloatArray, wanted: float) -> bool:
+    found = _constant(ratios)
+    return found is not None and abs(found / wanted - 1) < CLOSE
 
 
 DIGITS = 1000
