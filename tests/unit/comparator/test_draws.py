@@ -25,7 +25,7 @@ from parity.comparator.reference.draw_sums import FEWEST, NAMES, AtPlaces, DrawS
 from parity.comparator.reference.drawn_lists import Cut, Draws
 from parity.comparator.reference.temperature import drawn_from, shows_cut
 from parity.comparator.statistics import bennett, binomial_tail
-from parity.records import Key, TopLogprobs, Verdict
+from parity.records import Key, Kind, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 ALPHA = 0.001 / 8
@@ -247,8 +247,9 @@ def test_which_arm_draws_beyond_a_cut_off_is_asked_where_the_lists_show_it() -> 
     for view in ("scored", AT_FAULT):
         short = judge(VIEWS[view](_listing(trial, 5))).result
         assert "conclude.draws_of_either" in [one.id for one in short.reasons]
-        assert not short.corrupt
-        assert Step.SCORE_TOP in [one.step for one in short.next_steps]
+        # What lies beyond it whatever the lists leave out is the candidate's, and adds up.
+        assert [one.kind for one in short.corrupt] == ([Kind.BEYOND_CUTOFF] if view == "scored" else [])
+        assert Step.SCORE_TOP in [one.step for one in short.next_steps] or short.corrupt
 
 
 def test_a_cut_off_is_shown_where_it_lies_in_the_list() -> None:
