@@ -62,7 +62,7 @@ LONE_CHANCE = 1e-3
 
 TOGETHER = 1e-5
 """Chance of so many completions with a token more than EDGE beyond, below which they are a fault of the arm. Clean arms
-of tests/worlds have none in 400,000 drawn tokens."""
+of tests/worlds have hardly any, but where experts lie far apart."""
 
 
 class Together(Struct, frozen=True):
@@ -138,39 +138,40 @@ def _found(
 ) -> Cutoffs:
     """Of the completions whose requests cut something off."""
 
-    def away(arm: Capture, one: Completion, top: TopLogprobs, order: _Order) -> FloatArray:
+    def looked(
+        arm: Capture, one: Completion, top: TopLogprobs, by: JudgedBy | None, order: _Order
+    ) -> tuple[Event | None, bool]:
+        """Where it is at fault by itself, and whether any of its tokens lies more than EDGE beyond."""
         tempered, cut = order(temperature_of(one)), Cut.of(arm.sampling_of(one))
-        return beyond(top, one.token_ids, tempered, cut, vocab_size, chosen_logprobs([one]))
-
-    def event(arm: Capture, one: Completion, far: FloatArray, by: JudgedBy | None) -> Event | None:
-        return _event(far, Cut.of(arm.sampling_of(one)), by)
+        far = beyond(top, one.token_ids, tempered, cut, vocab_size, chosen_logprobs([one]))
+        return _event(far, cut, by), bool((far >= EDGE).any())
 
     orders = _ORDERS if theirs and not any(served(arm.header) for arm in arms) else _ORDERS[-1:]
-    aways = [[(one, away(arms[0], one, top, order)) for one, top in theirs] for order in orders]
-    odd = [[made for one, far in those if (made := event(arms[0], one, far, None))] for those in aways]
+    usual = [[looked(arms[0], one, top, None, order) for one, top in theirs] for order in orders]
+    odd = [[made for made, _ in those if made is not None] for those in usual]
     at = next((at for at, those in enumerate(odd) if len(those) <= HABIT * len(theirs)), None)
     if at is None:
         return Cutoffs({}, (_habit(arms[0], len(odd[-1]), len(theirs)),), completions=len(mine))
     order = orders[at]
-    of_mine = [(one, by, away(arms[1], one, top, order)) for one, top, by in mine]
-    found = {one.key: made for one, by, far in of_mine if (made := event(arms[1], one, far, by)) is not None}
+    of_mine = [(one, *looked(arms[1], one, top, by, order)) for one, top, by in mine]
+    found = {one.key: made for one, made, _ in of_mine if made is not None}
     if not theirs and len(found) > USUAL * len(mine):
         return Cutoffs({}, (_habit(arms[1], len(found), len(mine)),), completions=len(mine))
 
     def would_be_seen() -> float:
-        return _seen(mine, lambda one, top: event(arms[1], one, away(arms[1], one, top, order), None), temperature_of)
+        return _seen(mine, lambda one, top: looked(arms[1], one, top, None, order)[0], temperature_of)
 
     if _explains(odd[at], list(found.values())):
-        usual = (_usual(arms, len(found), len(odd[at])),)
-        return Cutoffs({}, usual, completions=len(mine), would_be_seen=would_be_seen)
+        alike = (_usual(arms, len(found), len(odd[at])),)
+        return Cutoffs({}, alike, completions=len(mine), would_be_seen=would_be_seen)
     lone = {one.key: doubt for one, _, _ in mine if (doubt := _lone(one, found.get(one.key))) is not None}
     tokens = sum(len(one.token_ids) for one, _, _ in mine)
     if len(lone) == len(found) and len(lone) <= max(1, most_by_chance(tokens * LONE_RATE, LONE_CHANCE, tokens)):
         found = {}
     else:
         lone = {}
-    over = [Cut.of(arms[1].sampling_of(one)) for one, _, far in of_mine if one.key not in found and (far >= EDGE).any()]
-    together = _together(over, len(mine), sum(bool((far >= EDGE).any()) for _, far in aways[at]), len(theirs))
+    over = [Cut.of(arms[1].sampling_of(one)) for one, _, is_over in of_mine if is_over and one.key not in found]
+    together = _together(over, len(mine), sum(is_over for _, is_over in usual[at]), len(theirs))
     if found:
         return Cutoffs(found, completions=len(mine), together=together)
     return Cutoffs({}, lone=lone, completions=len(mine), together=together, would_be_seen=would_be_seen)
