@@ -139,9 +139,9 @@ def test_samples(subject: Subject) -> None:
     for one in answers:
         samples[one.key.request].add((one.key.sample, tuple(one.token_ids.tolist())))
     assert set(samples) == {f"p{number}" for number in range(len(PROMPTS))}
-    for drawn in samples.values():
-        assert {sample for sample, _ in drawn} == {0, 1, 2}
-        assert len({tokens for _, tokens in drawn}) > 1  # drawn, not three times the same
+    assert all({sample for sample, _ in drawn} == {0, 1, 2} for drawn in samples.values())
+    # Drawn, not three times the same. One prompt's may be by chance: the model is sure of some of its lines.
+    assert sum(len({tokens for _, tokens in drawn}) for drawn in samples.values()) > 2 * len(samples)
     again, _ = subject.ask(n=3, temperature=1.0, seed=5)
     assert greedy(again).keys() == greedy(answers).keys()
 
