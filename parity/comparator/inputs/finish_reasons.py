@@ -153,7 +153,7 @@ def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
         }
         if only == "stop":
             early = (one for one in arm if one.finish_reason == only and one.stop_reason is None)
-            others |= {one.key: replace(one, finish_reason=meant) for one in _filling(arm, early)[0]}
+            others |= {one.key: replace(one, finish_reason=meant) for one in that_filled(arm, early)[0]}
         if len(others) >= (1 if served(arm.header) else FEW):
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
             return arm.but(others), Remarks(notes=(note,))
@@ -205,7 +205,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     known: Any = arm.header.engine.get("max_model_len")
     if known is not None or not by_others(arm.header):
         return Filled(arm, other, scores)
-    filled, context = _filling(arm, (one for one in arm if one.finish_reason in ("length", None)))
+    filled, context = that_filled(arm, (one for one in arm if one.finish_reason in ("length", None)))
     if not filled:
         return Filled(arm, other, scores)
     said = message(
@@ -231,7 +231,7 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, note(said))
 
 
-def _filling(arm: Capture, ended: Iterable[Completion]) -> tuple[list[Completion], int]:
+def that_filled(arm: Capture, ended: Iterable[Completion]) -> tuple[list[Completion], int]:
     """Those of the `ended` that filled the context, and how long that is; none where the arm's answers do not show
     it."""
     limit: Any = arm.header.sampling.get("max_tokens")

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.counts import said_tokens
-from parity.comparator.inputs.finish_reasons import FEW
+from parity.comparator.inputs.finish_reasons import FEW, that_filled
 from parity.comparator.inputs.pieces import UNREADABLE
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
@@ -64,8 +64,13 @@ def on_the_same_tokens(
     left = 0
     end = _end_token(source, target)
     ends = terminators(source.header) | terminators(target.header)
+    filled = _at_their_context(target, ends) if one_word else {}
     for key, given in target.completions.items():
         one = given if end is None else _ended(given, target, end)
+        if key in filled:
+            one = filled[key]
+            if (named := ScoreKey(target.header.arm, *key)) in made:
+                made[named] = made[named].part(stop=len(one.token_ids))
         other = read.completions.get(key)
         if other is None or one.text is None:
             continue
@@ -206,6 +211,13 @@ def _without_made_ends(
         if score_key in made:
             made[score_key] = made[score_key].part(stop=len(changed[key].token_ids))
     return source.but(changed), made
+
+
+def _at_their_context(target: Capture, ends: Collection[int]) -> dict[Key, Completion]:
+    """Completions that filled the context of an arm that calls every end "stop", without the token that was put at
+    their end for that, and without the reason."""
+    bare = [replace(one, token_ids=_without_end(one.token_ids, ends), finish_reason=None) for one in target]
+    return {one.key: one for one in that_filled(target.but({one.key: one for one in bare}), bare)[0]}
 
 
 def _end_token(source: Capture, target: Capture) -> int | None:

@@ -19,6 +19,12 @@ from habit_sets import (
 from server_habits import HABITS, plain
 
 ONCE_ACCUSED = [
+    Attempt(
+        (),
+        ("ends_at_its_context", "says_stop_always", "scored_text_and_no_ids"),
+        world="peaked 384 at 0",
+        scored=False,
+    ),
     Attempt(("drops_the_eos_but_its_logprobs",), ("counts_the_prompt_too",), world="peaked 373 at 0", by_script=True),
     Attempt(
         ("gives_logprobs_at_another_temperature",),
