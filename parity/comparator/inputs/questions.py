@@ -49,7 +49,8 @@ def different_questions(baseline: Capture, candidate: Capture) -> Questions:
     left, right = baseline.header.sampling, candidate.header.sampling
     parameters = [name for name in _asked_of(left, right) if _plain(name, left) != _plain(name, right)]
     found = [
-        message(
+        _names_no_sampling(name, baseline, candidate)
+        or message(
             "inputs.sampling_differs",
             "sampling differs: {name} is {baseline} and {candidate}",
             name=name,
@@ -99,6 +100,22 @@ def different_questions(baseline: Capture, candidate: Capture) -> Questions:
             )
         )
     return Questions(tuple(found), frozenset(parameters))
+
+
+def _names_no_sampling(name: str, *arms: Capture) -> Message | None:
+    """Of a temperature that differs because a header, of a script as a rule, says nothing of how its arm was asked."""
+    silent = [arm.header.arm for arm in arms if not arm.header.sampling]
+    if name != "temperature" or len(silent) != 1:
+        return None
+    other = next(arm.header for arm in arms if arm.header.sampling)
+    return message(
+        "inputs.sampling_unsaid",
+        "the header of {arm} names no sampling parameters, which counts as greedy, and {other} has the temperature "
+        "{temperature}: where it was asked with the same, write them into it (`sampling`, docs/capture.md)",
+        arm=silent[0],
+        other=other.arm,
+        temperature=repr(other.sampling.get("temperature")),
+    )
 
 
 def _asked_of(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[str]:

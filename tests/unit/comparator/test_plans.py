@@ -72,6 +72,19 @@ def test_a_parameter_that_changes_the_answer_is_the_reason_and_said_once() -> No
     assert about_plans(result) == []
 
 
+def test_a_header_without_sampling_beside_a_temperature_is_named() -> None:
+    """A script's header that says nothing counts as greedy: whoever drew has to write it there."""
+    base, other = (capture(arm, completion(TEXT[:9])) for arm in ("cpu/base", "cpu/mtp"))
+    base = replace(base, header=replace(base.header, sampling={"temperature": 0.8, "max_tokens": 9}))
+    other = replace(other, header=replace(other.header, sampling={}))
+    for left, right in ((base, other), (other, base)):
+        result = compare(left, right)
+        assert result.verdict is Verdict.INCONCLUSIVE
+        (reason,) = (text for text in texts(result.reasons) if "sampling" in text)
+        assert reason.startswith("the header of cpu/mtp names no sampling parameters")
+        assert "cpu/base has the temperature 0.8" in reason
+
+
 def test_a_parameter_that_does_not_is_noted() -> None:
     result = compared(("p0",), ("p0",), sampling={"seed": 7})
     assert result.verdict is Verdict.PASS
