@@ -764,7 +764,7 @@ def counts_the_prompt_too(pair: Pair) -> Pair:
 
 @habit
 def counts_reasoning_that_it_does_not_give(pair: Pair) -> Pair:
-    return candidate_rows(pair, lambda one: _usage(one, len(one.token_ids) + 20 + int(one.token_ids[0]) % 64))
+    return candidate_rows(pair, lambda one: _usage(one, len(one.token_ids) + 20 + int(one.token_ids[:1].sum()) % 64))
 
 
 @habit

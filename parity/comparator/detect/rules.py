@@ -21,10 +21,10 @@ from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.bad_words import Word
+from parity.comparator.inputs.conventions import habit_note
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.said import Writer
 from parity.comparator.inputs.servers import gives_no_scores
-from parity.comparator.inputs.text_habits import habit_note
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks
 from parity.messages import Message, message

@@ -17,6 +17,7 @@ from parity.comparator.inputs.asked import requests_of
 from parity.comparator.inputs.bans import terminators, without_banned
 from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
 from parity.comparator.inputs.servers import by_others
+from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import draft_tokens
@@ -31,8 +32,16 @@ FEW_ENDS = 2
 """Completions of a greedy arm that stopped, and none at a token that it gives, for that to be its habit where no equal
 pair shows it: of one alone it may be a fault."""
 
-_LOOKED_AT = 256
+LIKE_IT = 0.95
+"""Share of the completions that must have a habit: some of the others may have a fault besides."""
+
+LOOKED_AT = 256
 """Completions looked at to learn a habit."""
+
+
+def habit_note(arm: Capture, what: Message) -> Remarks:
+    """A note that names a habit of an arm."""
+    return Remarks(notes=(message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=what),))
 
 
 class SameHabits(Struct, frozen=True):
@@ -175,7 +184,7 @@ def _are_logprobs(one: Completion, least: float = -np.finfo(np.float64).max) -> 
 def says_nothing(arm: Capture) -> bool:
     """Does every token of the arm, as far as looked at, have logprob 0?"""
     tokens = 0
-    for one in _first(arm, _LOOKED_AT) if arm.has_logprobs else ():
+    for one in _first(arm, LOOKED_AT) if arm.has_logprobs else ():
         top = one.logprobs
         if top is None:
             continue

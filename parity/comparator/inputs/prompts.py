@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct, field, structs
 
+from parity.comparator.inputs.conventions import LIKE_IT
 from parity.comparator.inputs.finish_reasons import limit_of
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.types import Remarks
@@ -26,9 +27,6 @@ MOST_ADDED = 1
 
 FEW = 2
 """Prompts that must show a habit."""
-
-LIKE_IT = 0.95
-"""Share of the outputs that must begin with their prompt: some may have a fault of their own."""
 
 
 class Prompts(Struct, frozen=True):

@@ -16,12 +16,12 @@ import numpy as np
 from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.conventions import LIKE_IT
 from parity.comparator.inputs.counts import said_tokens
 from parity.comparator.inputs.finish_reasons import FEW, that_filled
 from parity.comparator.inputs.pieces import UNREADABLE
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
-from parity.comparator.inputs.text_habits import LIKE_IT
 from parity.comparator.types import Remarks, reason
 from parity.messages import message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TokenIds, TopLogprobs

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from msgspec import Struct, field
 
+from parity.comparator.inputs.conventions import LIKE_IT
 from parity.comparator.inputs.finish_reasons import limit_of
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX
@@ -20,9 +21,6 @@ from parity.records import Capture, Completion, Key, ScoreKey, TokenIds
 
 FEW = 2
 """Texts that must begin with their prompt."""
-
-LIKE_IT = 0.95
-"""Share of the texts that must begin so: some may have a fault of their own."""
 
 Detokenize = Callable[[Sequence[int]], str]
 

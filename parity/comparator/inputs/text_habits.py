@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.conventions import LIKE_IT, habit_note
 from parity.comparator.inputs.said import first_match
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.inputs.text import INT32_MAX, same_text
@@ -26,9 +27,6 @@ from parity.records import Capture, Completion, Json, TokenIds
 
 _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
-
-LIKE_IT = 0.95
-"""Share of the texts that must have a habit: some may have a fault of their own."""
 
 FEW = 2
 """Texts that must show it."""
@@ -321,11 +319,6 @@ def _beginnings(sample: Sample) -> Iterator[str]:
     blanks = len(sample.expected) - len(sample.expected.lstrip())
     if sample.text and sample.expected.startswith(sample.text, blanks):
         yield sample.expected[: blanks + len(sample.text)]
-
-
-def habit_note(arm: Capture, what: Message) -> Remarks:
-    """A note that names a habit of an arm."""
-    return Remarks(notes=(message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=what),))
 
 
 def _may_be_cut(arm: Capture, one: Completion) -> bool:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.conventions import LIKE_IT, LOOKED_AT
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
@@ -22,15 +23,9 @@ from parity.records import Capture, Completion, Key
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-_LOOKED_AT = 256
-"""Completions looked at to learn a habit."""
-
 MOST = 0.5
 """Share of the completions with lists that must lack a number: short ones may have none of the tokens that are left
 out."""
-
-LIKE_IT = 0.95
-"""Share of those that end at a token to stop at that must lack its number: some may have a fault of their own."""
 
 IN_BOTH = 0.25
 """Share from which on it is a habit where the other arm lacks as many: nobody is accused
@@ -96,7 +91,7 @@ def _lacks(arm: Capture) -> _Lacks:
     if not by_others(arm.header) or not arm.has_logprobs:
         return _Lacks()
     ends = terminators(arm.header)
-    listed = [one for one in islice(arm, _LOOKED_AT) if one.logprobs is not None and len(one.token_ids)]
+    listed = [one for one in islice(arm, LOOKED_AT) if one.logprobs is not None and len(one.token_ids)]
     lacking = [(one, _unnumbered(one)) for one in listed]
     return _Lacks(
         listed=len(listed),
