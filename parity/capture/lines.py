@@ -13,7 +13,7 @@ import orjson
 
 from parity.capture.checksum import Seals
 from parity.capture.quick import QuickReader
-from parity.capture.remote import Place, Remote, identity_of
+from parity.capture.remote import Place, Remote, how_to_reach, identity_of
 from parity.errors import ParityError, cannot_read
 from parity.files import open_regular
 from parity.messages import Message, message
@@ -50,7 +50,7 @@ def open_capture(path: Place) -> IO[bytes]:
     except FileNotFoundError:
         raise no_such_capture(path) from None
     except OSError as error:
-        raise cannot_read(str(path), error) from None
+        raise cannot_read(str(path), error, how_to_reach(path)) from None
 
 
 def no_such_capture(path: Place) -> ParityError:

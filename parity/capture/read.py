@@ -12,7 +12,7 @@ from parity.capture.lines import CUT_OFF, Lines, Seen, is_record
 from parity.capture.numbers import Numbers
 from parity.capture.packing import Packing, Part
 from parity.capture.problems import CaptureError
-from parity.capture.remote import Place, place_of
+from parity.capture.remote import Place, place_of, reading_a_place
 from parity.capture.rows import Packed
 from parity.capture.score_columns import PackedScores, ScorePart
 from parity.capture.shards import files_of
@@ -30,6 +30,7 @@ LISTS_PACKED_FROM: Final = 256 << 20
 from a file at each look."""
 
 
+@reading_a_place
 @no_cycle_search()
 def read_capture(
     path: str | Place,
@@ -131,6 +132,7 @@ def _packing(files: Sequence[Place], beside: Capture | None) -> Packing | None:
     return Packing(other, lists=size >= LISTS_PACKED_FROM)
 
 
+@reading_a_place
 @no_cycle_search()
 def read_scores(path: str | Place, *, seen: Seen | None = None, readers: Readers | None = None) -> Scores:
     """The score records of a capture file, or of a file that holds score records only, or of a directory of shards of

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, TypeAlias
+from typing import IO, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.files import READ_AT_ONCE
-from parity.messages import message
+from parity.messages import Message, message
 
 SIGN: Final = "://"
 
@@ -94,7 +95,38 @@ class Remote:
     def open(self, mode: str = "rb") -> IO[bytes]:
         """For reading bytes."""
         with _said(self._url):
-            return io.BufferedReader(self._system.open(self._path, mode), READ_AT_ONCE)
+            return io.BufferedReader(_File(self._system.open(self._path, mode), self._url), READ_AT_ONCE)
+
+
+class _File(io.RawIOBase):
+    """An open file of another file system, whose errors are OSErrors of its URL."""
+
+    def __init__(self, file: Any, url: str) -> None:
+        self._file, self._url = file, url
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any, /) -> int:
+        with _said(self._url):
+            data = self._file.read(len(into))
+        into[: len(data)] = data
+        return len(data)
+
+    def seek(self, to: int, whence: int = os.SEEK_SET, /) -> int:
+        with _said(self._url):
+            return int(self._file.seek(to, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 @contextmanager
@@ -112,11 +144,42 @@ Place: TypeAlias = Path | Remote
 """Where a capture is."""
 
 
+def how_to_reach(place: Place) -> Message | None:
+    """A hint where a place cannot be read: nothing to say of a file of this machine."""
+    if not isinstance(place, Remote):
+        return None
+    return message(
+        "capture.reach_remote",
+        "credentials and the address of the service are found by the package of the file system: for s3:// in "
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or ~/.aws",
+    )
+
+
 def place_of(name: str | Place) -> Place:
     """Raises ParityError for a URL that nothing here can reach."""
     if isinstance(name, str):
         return Remote(name) if SIGN in name else Path(name)
     return name
+
+
+Rest = ParamSpec("Rest")
+R = TypeVar("R")
+
+
+def reading_a_place(
+    read: Callable[Concatenate[str | Place, Rest], R],
+) -> Callable[Concatenate[str | Place, Rest], R]:
+    """`read`, of which what its place refuses in the middle is a ParityError as well: a service that goes away, a disk
+    that fails."""
+
+    @wraps(read)
+    def reads(path: str | Place, /, *rest: Rest.args, **named: Rest.kwargs) -> R:
+        try:
+            return read(path, *rest, **named)
+        except OSError as error:
+            raise cannot_read(str(path), error, how_to_reach(place_of(path))) from error
+
+    return reads
 
 
 def identity_of(place: Place, file: Any) -> tuple[int, int]:

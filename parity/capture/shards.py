@@ -14,7 +14,7 @@ from zlib import crc32
 import msgspec
 
 from parity.capture.problems import CaptureError
-from parity.capture.remote import Place, Remote
+from parity.capture.remote import Place, Remote, how_to_reach
 from parity.errors import ParityError, cannot_read
 from parity.files import MAX_BYTES, is_file, read_whole
 from parity.messages import Message, message
@@ -59,7 +59,7 @@ def files_of(path: Place) -> list[Place]:
         names = sorted(each.name for each in path.iterdir() if each.name.endswith(ENDINGS))
         index = _read(path / INDEX) if has_index(path) else None
     except OSError as error:
-        raise cannot_read(str(path), error) from None
+        raise cannot_read(str(path), error, how_to_reach(path)) from None
     if index is not None:
         return _as_listed(path, _index(path, index), names)
     if (path / "plan.json").is_file():
@@ -170,4 +170,4 @@ def look(path: Place) -> tuple[int, str]:
             file.seek(max(size - LOOKED_AT, 0))
             return size, f"{crc32(file.read(LOOKED_AT), digest):08x}"
     except OSError as error:
-        raise cannot_read(str(path), error) from None
+        raise cannot_read(str(path), error, how_to_reach(path)) from None

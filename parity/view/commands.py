@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parity.capture.remote import SIGN
 from parity.capture.shards import is_there
 from parity.messages import Message, joined, message
 from parity.records import Json, Verdict
@@ -538,6 +539,12 @@ def _words(step: NextStep, arm: ArmView) -> Message:
             times=step.number or 4,
         )
     if step.step in (Step.SCORE, Step.SCORE_TOP, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS):
+        if arm.capture and SIGN in arm.capture:
+            return message(
+                "next.words.score_remote",
+                "an engine must score these completions, and it replays captures of this machine: copy them here, and "
+                "compare the copies; then the command is given",
+            )
         return message(
             "next.words.score",
             "an engine must score these completions, and their captures cannot be replayed (they were moved, or lie in "

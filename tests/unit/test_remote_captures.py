@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -163,3 +164,57 @@ def test_a_failure_in_the_middle_names_the_url(url: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(fsspec.filesystem("memory"), "info", info)
     with pytest.raises(OSError, match="access denied"):
         place.stat()
+
+
+@pytest.mark.parametrize("asked", ["info", "isfile"])
+def test_a_service_that_goes_away_is_an_error_of_the_user(
+    url: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only where its bytes are read."""
+
+    def gone(*_: object) -> None:
+        raise ConnectionError("the service is gone")
+
+    monkeypatch.setattr(fsspec.filesystem("memory"), asked, gone)
+    done = CliRunner().invoke(cli, ["compare", f"{url}/base.jsonl", f"{url}/mtp.jsonl"])
+    assert done.exit_code == 2, done.output
+    assert "the service is gone" in done.output
+    assert "AWS_ENDPOINT_URL" in done.output
+
+
+def test_a_service_that_goes_away_while_it_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its package raises what it likes, and not only OSErrors."""
+    system = fsspec.filesystem("memory")
+    open_there = system.open
+
+    def opened(*asked: Any, **more: Any) -> Any:
+        file = open_there(*asked, **more)
+        read = file.read
+
+        def cut(size: int = -1) -> bytes:
+            if file.tell() > 0:
+                raise RuntimeError("the service is gone")
+            return bytes(read(min(size, 1000)))
+
+        monkeypatch.setattr(file, "read", cut)
+        return file
+
+    monkeypatch.setattr(system, "open", opened)
+    done = CliRunner().invoke(cli, ["compare", f"{url}/base.jsonl", f"{url}/mtp.jsonl"])
+    assert done.exit_code == 2, done.output
+    assert "the service is gone" in done.output
+
+
+def test_scores_that_are_missing_are_asked_of_copies_on_this_machine(tmp_path: Path) -> None:
+    """A recording is replayed from files of this machine: the way on is said, not that they were moved."""
+    made = [replace(one, token_ids=one.token_ids[:4]) for one in arm_of(20)]
+    system = fsspec.filesystem("memory")
+    for name in ("base", "mtp"):
+        written(tmp_path / f"{name}.jsonl", f"a/{name}", made)
+        system.pipe_file(f"/parted/{name}.jsonl", (tmp_path / f"{name}.jsonl").read_bytes())
+        made[7] = replace(made[7], token_ids=np.array([*made[7].token_ids[:3], 1]))
+    done = CliRunner().invoke(cli, ["compare", "memory://parted/base.jsonl", "memory://parted/mtp.jsonl", "--json"])
+    system.rm("/parted", recursive=True)
+    said = json.loads(done.output)
+    assert said["verdict"] == "INCONCLUSIVE"
+    assert [one["what"] for one in said["next"] if "copy them here" in one["what"]]
