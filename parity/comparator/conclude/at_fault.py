@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Broken
 from parity.comparator.grammar import automaton
 from parity.comparator.reference.floor import NOT_NOISE
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
+from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, reason
 from parity.messages import Message, message
-from parity.records import words
+from parity.records import Key, words
 from parity.records.evidence import RunEvidence
 from parity.records.next_steps import Step
 
@@ -83,6 +87,36 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
             Step.REFERENCE,
         )
     return found
+
+
+def both_beyond_noise(pairs: Pairs, judged: Judged, references: References, gaps: Mapping[Key, TokenGaps]) -> Remarks:
+    """What both arms say before they part, by scores of the candidate alone: these are of the baseline's tokens as
+    well. gaps: of the candidate's completions that are scored."""
+    known = references.own.scored.keys() | set(judged.contradicted)
+    asked = np.flatnonzero(pairs.same_prompt & ~pairs.random).tolist()
+    rows = [row for row in asked if pairs.keys[row] in gaps and pairs.keys[row] not in known]
+    tokens, rejected, first = 0, 0, None
+    for row in rows:
+        until = int(pairs.parts_at[row])
+        said = gaps[pairs.keys[row]].gap[: until if until >= 0 else None]
+        tokens += int(np.isfinite(said).sum())
+        beyond = int((said > NOT_NOISE).sum())
+        first = pairs.keys[row] if beyond and first is None else first
+        rejected += beyond
+    if not rejected:
+        return Remarks()
+    said_by_both = message(
+        "conclude.both_beyond_noise",
+        "{count} of the {tokens} that both arms say alike lies more than {limit:g} nats below the best by the "
+        "candidate's scores ({first}): both arms are faulty there, or the scores are not theirs",
+        plural="{count} of the {tokens} that both arms say alike lie more than {limit:g} nats below the best by the "
+        "candidate's scores (first: {first}): both arms are faulty there, or the scores are not theirs",
+        count=rejected,
+        tokens=words.tokens(tokens),
+        limit=NOT_NOISE,
+        first=str(first),
+    )
+    return reason(said_by_both, Step.ARBITER, Step.REFERENCE)
 
 
 def baseline_penalties(found: RunEvidence | None) -> Remarks:

@@ -37,7 +37,9 @@ def conclude(
     run: Run,
 ) -> Comparison:
     """The verdict from everything found, and why."""
+    gaps = _of_candidate(inputs, references, pairs, run)
     remarks = _remarks(inputs, references, pairs, judged, found, run)
+    remarks += at_fault.both_beyond_noise(pairs, judged, references, gaps)
     asked = inputs.given[0].keys, inputs.given[1].keys
     ordered = worst_first(joined(found.findings, run.findings), asked)
     corrupt = corrupt_of(ordered)
@@ -58,7 +60,7 @@ def conclude(
         stats=run.stats,
         notes=remarks.notes,
         baseline_gaps=keep_gaps(gaps_alone(references.baseline), inputs.baseline, inputs.given[0]),
-        candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
+        candidate_gaps=keep_gaps(gaps, inputs.candidate, inputs.given[1]),
         first_divergence=pairs.by_key(),
         next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps + _of_limits(remarks),
         asked=asked,

@@ -11,7 +11,7 @@ from worlds import PEAKED, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, Trial, clean, differing, judge
 
-from parity.records import Capture, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs, Verdict
 
 SETTING = Setting("", PEAKED, 40, {"max_tokens": 80})
 
@@ -69,3 +69,31 @@ def test_faults_beside_such_a_score_are_found(name: str) -> None:
     scores = {**trial.scores, spared[0]: TopLogprobs(np.roll(top.ids, 1, 0), np.roll(top.values, 1, 0))}
     found = judge(replace(trial, scores=scores))
     assert (found.found, found.accused) == (found.hit, ())
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_fault_of_both_arms_that_the_scores_show_is_no_pass(alone: bool) -> None:
+    """Both arms say four wrong tokens in one completion. A score of the candidate's is one of the baseline's there."""
+    trial = sound(1)
+    equal = min(set(trial.candidate.completions) - set(differing(*arms(trial))))
+    names = [trial.candidate.header.arm, *([] if alone else [trial.baseline.header.arm])]
+    known = {key: top for key, top in trial.scores.items() if key.arm in names}
+    sound_ones = replace(trial, scores={**known, ScoreKey(names[0], *equal): trial.scores[of_baseline(trial, equal)]})
+    assert judge(sound_ones).result.verdict is Verdict.PASS
+    wrong = {ScoreKey(name, *equal): damaged(trial, equal) for name in names}
+    found = judge(replace(trial, scores={**known, **wrong})).result
+    assert not found.corrupt
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert any("lie more than 1 nat below the best" in str(one) for one in found.reasons), found.reasons
+
+
+def of_baseline(trial: Trial, key: Key) -> ScoreKey:
+    return ScoreKey(trial.baseline.header.arm, *key)
+
+
+def damaged(trial: Trial, key: Key) -> TopLogprobs:
+    """The score of this completion, in which four of its tokens lie 9 nats lower."""
+    top, tokens = trial.scores[of_baseline(trial, key)], trial.baseline.completions[key].token_ids
+    values = top.values.copy()
+    values[20:24][top.ids[20:24] == tokens[20:24, None]] -= 9.0
+    return TopLogprobs(top.ids, values)
