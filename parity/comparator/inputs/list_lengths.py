@@ -5,14 +5,15 @@ It is a habit only where the whole arm has it: in one completion it is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators
-from parity.comparator.inputs.conventions import LIKE_IT, habit_note
+from parity.comparator.inputs.conventions import LIKE_IT, LOOKED_AT, habit_note
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
@@ -108,7 +109,46 @@ _AMOUNTS = (
 )
 
 
+def _without_empty(arm: Capture) -> Capture:
+    """Without empty lists that stand for the first token, or for all but the first, in nearly all completions: an
+    empty list says as little as none. What is left is counted as any other number of lists."""
+    if not by_others(arm.header) or not arm.has_logprobs:
+        return arm
+    looked = [_left(one) for one in islice(_of_several(arm), LOOKED_AT)]
+    for those in (_BUT_FIRST, _FIRST):
+        if looked and looked.count(those) >= LIKE_IT * len(looked):
+            return arm.but(
+                {
+                    one.key: replace(one, logprobs=None if one.logprobs is None else one.logprobs.part(*those))
+                    for one in _of_several(arm)
+                    if _left(one) == those
+                }
+            )
+    return arm
+
+
+_BUT_FIRST, _FIRST = (1, None), (0, 1)
+"""Which of the lists are left without those that are empty, from where and up to where."""
+
+
+def _of_several(arm: Capture) -> Iterator[Completion]:
+    """Completions of several tokens that have as many lists."""
+    return (
+        one for one in arm.with_logprobs() if one.logprobs is not None and len(one.logprobs) == len(one.token_ids) > 1
+    )
+
+
+def _left(one: Completion) -> tuple[int, int | None]:
+    """_BUT_FIRST, _FIRST, or all."""
+    assert one.logprobs is not None
+    empty = np.asarray((one.logprobs.ids < 0).all(axis=1), dtype=np.bool_)
+    if bool(empty[0]) and not bool(empty[1:].all()):
+        return _BUT_FIRST
+    return _FIRST if bool(empty[1:].all()) and not bool(empty[0]) else (0, None)
+
+
 def one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
+    arm = _without_empty(arm)
     if not by_others(arm.header) or not arm.has_logprobs:
         return arm, Remarks()
     # Those in a column have as many as tokens. Of the others only the odd ones are kept.

@@ -169,3 +169,34 @@ def test_one_seed_for_all_requests_accuses_nobody_by_the_run(
     assert bool(result.corrupt) is is_accused
     assert ("conclude.of_one_seed" in {one.id for one in result.reasons}) is not is_accused
     assert (Step.OWN_SEEDS in {one.step for one in result.next_steps}) is not is_accused
+
+
+@pytest.mark.parametrize("kept", [(0,), tuple(range(1, 12))])
+@pytest.mark.parametrize("both", [True, False])
+def test_empty_lists_in_every_completion_say_as_little_as_none(kept: tuple[int, ...], both: bool) -> None:
+    """A script that writes one entry for each token, and nothing into those of which it has no logprobs."""
+
+    def arm(name: str, *, empty: bool) -> Capture:
+        rows = []
+        for number in range(12):
+            tokens = [100 + (7 * number + at) % 50 for at in range(12)]
+            lists = [[[token, -0.5]] if at in kept or not empty else [] for at, token in enumerate(tokens)]
+            rows.append(completion(tokens, f"p{number}", logprobs=TopLogprobs.from_json(lists)))
+        return capture(name, *rows, max_tokens=12)
+
+    result = compare(arm("cpu/base", empty=both), arm("cpu/mtp", empty=True))
+    assert not result.corrupt
+    assert "inputs.habit" in {one.id for one in result.notes}
+
+
+def test_empty_lists_in_one_completion_are_a_fault() -> None:
+    def arm(name: str, *odd: int) -> Capture:
+        rows = []
+        for number in range(12):
+            tokens = [100 + (7 * number + at) % 50 for at in range(12)]
+            lists = [[] if number in odd and at else [[token, -0.5]] for at, token in enumerate(tokens)]
+            rows.append(completion(tokens, f"p{number}", logprobs=TopLogprobs.from_json(lists)))
+        return capture(name, *rows, max_tokens=12)
+
+    found = compare(arm("cpu/base"), arm("cpu/mtp", 3)).corrupt
+    assert [(one.key.request, one.kind) for one in found] == [("p3", Kind.LOGPROB_MISMATCH)]
