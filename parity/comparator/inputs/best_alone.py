@@ -12,7 +12,7 @@ from parity.comparator.inputs.numbers import LARGE_VOCABULARY, FloatArray
 from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.inputs.servers import address, by_others
 from parity.comparator.sums import sums_of_rows
-from parity.records import Capture, Completion, Json, Key, TopLogprobs
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.sampling import forbids, penalises
 
 SOME_LACK, FEW_LACK = 1 / 12, 3
@@ -50,8 +50,8 @@ class _Lacks(Struct, frozen=True):
 
     @property
     def may_be_chance(self) -> bool:
-        """May lists of the best tokens alone leave out as many of those that were drawn?"""
-        return _tail(self.drawn, self.most) >= CHANCE
+        """May lists of the best tokens alone leave out as many of those that were drawn, and no more?"""
+        return _tail(self.drawn, self.most) >= CHANCE and _head(self.drawn, self.least) >= CHANCE
 
     @property
     def is_how_they_write(self) -> bool:
@@ -65,15 +65,18 @@ class _Lacks(Struct, frozen=True):
         return bool(np.exp(-self.least) >= CHANCE and (1.0 - fair) ** other.lacking >= CHANCE)
 
 
-def of_the_best_alone(baseline: Capture, candidate: Capture) -> tuple[frozenset[Key] | None, frozenset[Key] | None]:
+def of_the_best_alone(
+    baseline: Capture, candidate: Capture, scores: Scores | None = None
+) -> tuple[frozenset[Key] | None, frozenset[Key] | None]:
     """Of each arm None, unless it lists the best tokens alone, whether or not those that were chosen are among them.
     Else its completions of which that cannot be: their lists leave out tokens too likely to be missing.
 
     It is so where some are not listed, no list is longer than others, and chance explains how many of the tokens that
     were drawn are missing: no more than the lists leave to the other tokens, and in an arm where none is missing not
-    surely some. Arms of one engine write in one way; of two, either may have its own.
+    surely some. Nor may the scores hold tokens for far better that are not listed. Arms of one engine write in one way;
+    of two, either may have its own.
     """
-    first, second = _lacks(baseline), _lacks(candidate)
+    first, second = (None if _leaves_out_better(arm, scores or {}) else _lacks(arm) for arm in (baseline, candidate))
     if first is not None and second is not None and (first.lacking or second.lacking):
         sound = first.may_be_chance and second.may_be_chance
         alike = sound and first.may_be_as(second) and second.may_be_as(first)
@@ -103,16 +106,16 @@ def _lacks(arm: Capture) -> _Lacks | None:
             return None
         sampling, missing = arm.sampling_of(one), _missing(one, top)
         drawn, least, most = 0, 0.0, 0.0
+        temperature = temperature_in(sampling)
         if not _is_shaped(sampling):
-            temperature = temperature_in(sampling)
             if not temperature:
                 if missing > 1:
                     return None  # the best token is in each list, but for one of two that are equal
                 continue
             drawn, most = missing, _most(top, temperature, arm.header.vocab_size)
-            least = float(_rest(top).sum()) if temperature >= 1 and not _cuts_off(sampling) else 0.0
             if _tail(drawn, most) < ALTOGETHER:
                 continue
+            least = 0.0 if _cuts_off(sampling) else _least(top, temperature, arm.header.vocab_size)
         found = _Lacks(
             found.asked + 1, found.lacking + (missing > 0), found.drawn + drawn, found.least + least, found.most + most
         )
@@ -173,6 +176,50 @@ def _most(top: TopLogprobs, temperature: float, vocab_size: int | None) -> float
             beyond = float(vocab_size or LARGE_VOCABULARY) ** (1 - power) * rest**power
         share = np.where(within + beyond > 0, beyond / (within + beyond), 1.0)
     return float(np.maximum(share, rest).sum())
+
+
+def _least(top: TopLogprobs, temperature: float, vocab_size: int | None) -> float:
+    """How many drawn tokens the lists leave out at least, on average, if they are of the best tokens: each of the
+    others is less likely than any that is listed, and together they weigh least where all are equally likely."""
+    listed, rest = _listed(top), np.maximum(_rest(top) - ROUNDED, 0.0)
+    if temperature >= 1:
+        return float(rest.sum())
+    power = 1.0 / temperature
+    within = sums_of_rows(np.exp(listed * power))
+    beyond = float(vocab_size or LARGE_VOCABULARY) ** (1 - power) * rest**power
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.where(within + beyond > 0, beyond / (within + beyond), 0.0).sum())
+
+
+FAR_BETTER, OFTEN = 1.0, 0.02
+"""Nats by which the scores hold a token for better than any that is listed, and share of the places at which they do,
+from which on lists are not of the best tokens. Rounding moves neighbours by a tenth of that, and a row whose lists are
+another's is one of fifty or fewer."""
+
+
+def _leaves_out_better(arm: Capture, scores: Scores) -> bool:
+    """Do the scores say that these lists are not of the best tokens, as where each names the chosen one alone?"""
+    places, better = 0, 0
+    for one, top in islice(_with_lists(arm), _LOOKED_AT):
+        score = scores.get(ScoreKey(arm.header.arm, *one.key))
+        if score is None or len(score) != len(top) or not score.ids.shape[1]:
+            continue
+        values = _listed(score)
+        best, last = values.max(axis=1), np.where(np.isfinite(values), values, np.inf).min(axis=1)
+        theirs = _listed(top)
+        own = top.ids[np.arange(len(top)), theirs.argmax(axis=1)]
+        found = np.where(score.ids == own[:, None], values, -np.inf).max(axis=1)
+        known = np.isfinite(best) & np.isfinite(theirs.max(axis=1))
+        places += int(known.sum())
+        better += int((known & (best - np.maximum(found, last) > FAR_BETTER)).sum())
+    return better > max(FEW_LACK, OFTEN * places)
+
+
+def _head(count: int, mean: float) -> float:
+    """Bound on the chance of so few successes or fewer in independent trials with this mean sum (Chernoff)."""
+    if count >= mean:
+        return 1.0
+    return float(np.exp(count - mean + (count * np.log(mean / count) if count else 0.0)))
 
 
 def _tail(count: int, mean: float) -> float:

@@ -56,7 +56,7 @@ def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tu
         baseline, of_baseline = rule(baseline)
         candidate, of_candidate = rule(candidate)
         remarks += of_baseline + of_candidate
-    odd = of_the_best_alone(baseline, candidate)
+    odd = of_the_best_alone(baseline, candidate, scores)
     baseline, candidate = (
         arm if some is None else _without_lists(arm, some) for arm, some in zip((baseline, candidate), odd, strict=True)
     )

@@ -200,3 +200,37 @@ def test_empty_lists_in_one_completion_are_a_fault() -> None:
 
     found = compare(arm("cpu/base"), arm("cpu/mtp", 3)).corrupt
     assert [(one.key.request, one.kind) for one in found] == [("p3", Kind.LOGPROB_MISMATCH)]
+
+
+def chosen_alone(name: str, seed: int, odd: tuple[int, ...], **sampling: Any) -> tuple[Capture, Scores]:
+    """Lists of the chosen token alone, and scores of the eight best; `odd`: completions that have another one's
+    lists."""
+    rng, ranked = np.random.default_rng(seed), np.sort(np.random.default_rng(1).dirichlet(np.full(8, 0.5), (24, 20)))
+    drawn = [np.array([rng.choice(8, p=one) for one in own]) for own in ranked]
+    ids = 100 + 8 * np.arange(20)[:, None] + np.arange(8)
+    rows, scores = [], {}
+    for number, own in enumerate(ranked):
+        listed = (number + 1) % 24 if number in odd else number
+        logs = np.log(ranked[listed][np.arange(20), drawn[listed]] + 1e-9)
+        lists = TopLogprobs((ids[np.arange(20), drawn[listed]] + 300 * (listed != number))[:, None], logs[:, None])
+        rows.append(completion(ids[np.arange(20), drawn[number]], f"p{number}", logprobs=lists))
+        scores[ScoreKey(name, *rows[-1].key)] = TopLogprobs(ids, np.log(own + 1e-9))
+    asked = {"temperature": 1.0, "max_tokens": 20, **sampling}
+    return capture(name, *rows, engine={"logprobs_mode": "raw_logprobs"}, **asked), scores
+
+
+@pytest.mark.parametrize("sampling", [{}, {"min_tokens": 4}, {"frequency_penalty": 0.3}, {"min_p": 0.001}])
+def test_lists_of_the_chosen_tokens_alone_are_not_of_the_best(sampling: dict[str, float]) -> None:
+    """A few completions with wrong lists do not make them so."""
+    baseline, scores = chosen_alone("cpu/base", 1, (), **sampling)
+    candidate, more = chosen_alone("cpu/mtp", 2, (3, 7), **sampling)
+    found = compare(baseline, candidate, {**scores, **more})
+    assert {one.key.request for one in found.corrupt if one.kind is Kind.LOGPROB_MISMATCH} == {"p3", "p7"}
+    assert not any(one.id.startswith("inputs.best_alone") for one in found.notes)
+
+
+def test_lists_of_the_chosen_tokens_alone_are_not_of_the_best_though_both_arms_have_wrong_ones() -> None:
+    """Nothing is scored: lists of the best tokens would leave out far more of those that were drawn."""
+    found = compare(chosen_alone("cpu/base", 1, (5,))[0], chosen_alone("cpu/mtp", 2, (3,))[0])
+    assert not any(one.id.startswith("inputs.best_alone") for one in found.notes)
+    assert {one.key.request for one in found.corrupt} <= {"p3"}
