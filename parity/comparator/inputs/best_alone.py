@@ -202,7 +202,7 @@ def _leaves_out_better(arm: Capture, scores: Scores) -> bool:
     places, better = 0, 0
     for one, top in islice(_with_lists(arm), _LOOKED_AT):
         score = scores.get(ScoreKey(arm.header.arm, *one.key))
-        if score is None or len(score) != len(top) or not score.ids.shape[1]:
+        if score is None or len(score) != len(top) or not (score.ids.size and top.ids.size):
             continue
         values = _listed(score)
         best, last = values.max(axis=1), np.where(np.isfinite(values), values, np.inf).min(axis=1)
