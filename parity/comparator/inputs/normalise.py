@@ -28,6 +28,7 @@ from parity.comparator.inputs.said import Writer, writer_of
 from parity.comparator.inputs.said_again import without_prompts
 from parity.comparator.inputs.text_habits import as_written
 from parity.comparator.inputs.tokenizers import Tokenizers, goes_on, tokenizers_of
+from parity.comparator.inputs.traces import without_prompt_steps
 from parity.comparator.inputs.vocabulary import vocabulary
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
@@ -140,8 +141,11 @@ def normalise(
     `CompareOptions`."""
     candidate.share_columns(baseline)
     counts = counted(candidate)
+    baseline, steps_of_baseline = without_prompt_steps(baseline)
+    candidate, steps_of_candidate = without_prompt_steps(candidate)
     baseline, padding_of_baseline = without_padding(baseline)
     candidate, padding_of_candidate = without_padding(candidate)
+    padding = padding_of_baseline + padding_of_candidate
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
     said_by_candidate = without_prompts(candidate, baseline, detokenize)
@@ -149,6 +153,9 @@ def normalise(
     asked = as_asked(said_by_baseline.arm, said_by_candidate.arm)
     echoed = {**said_by_baseline.echoed, **said_by_candidate.echoed, **asked.echoed}
     whole = asked.whole()
+    if asked.echoed:  # what a batch is filled up with stands after the prompts as well
+        (first, padding_of_first), (second, padding_of_second) = map(without_padding, whole)
+        whole, padding = (first, second), padding + padding_of_first + padding_of_second
     baseline, names_of_baseline = with_both_names(whole[0])
     candidate, names_of_candidate = with_both_names(whole[1])
     baseline, candidate, texts = as_written(baseline, candidate, detokenize)
@@ -167,10 +174,10 @@ def normalise(
     )
     writers = _writer(baseline, candidate, tokenizers), _writer(candidate, baseline, tokenizers)
     known, under_grammars = without_refused(writers, known)
-    habits = padding_of_baseline + padding_of_candidate + ends_of_baseline + ends_of_candidate + asked.remarks + texts
+    habits = padding + ends_of_baseline + ends_of_candidate + asked.remarks + texts
     habits += said_by_baseline.remarks + said_by_candidate.remarks
     habits += names_of_baseline + names_of_candidate
-    habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
+    habits += steps_of_baseline + steps_of_candidate + lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
     other_plans = plans.differences(baseline, candidate, questions.parameters)
     differences = settings.differences(baseline.header, candidate.header)

@@ -234,3 +234,37 @@ def test_lists_of_the_chosen_tokens_alone_are_not_of_the_best_though_both_arms_h
     found = compare(chosen_alone("cpu/base", 1, (5,))[0], chosen_alone("cpu/mtp", 2, (3,))[0])
     assert not any(one.id.startswith("inputs.best_alone") for one in found.notes)
     assert {one.key.request for one in found.corrupt} <= {"p3"}
+
+
+def test_outputs_that_begin_with_their_prompt_may_be_filled_up_as_well() -> None:
+    """As the batch of `generate` comes: its rows differ in length by their prompts."""
+    ends = [4, 7, 10, 12, 5, 12]
+
+    def arm(name: str, *, whole: bool) -> Capture:
+        rows = []
+        for number, end in enumerate(ends):
+            prompt, tokens = list(range(300, 305 + number)), [100 + 9 * number + at for at in range(end)]
+            tokens[-1] = 0 if end < 12 else tokens[-1]
+            said = [*prompt, *tokens, *[999] * (12 - end)] if whole else tokens
+            finish = "stop" if end < 12 else "length"
+            rows.append(completion(said, f"p{number}", prompt=prompt, finish=finish))
+        return capture(name, *rows, max_tokens=12)
+
+    result = compare(arm("cpu/base", whole=False), arm("cpu/mtp", whole=True))
+    assert not result.corrupt
+    assert {"inputs.echo", "inputs.padding"} <= {one.id for one in result.notes}
+
+
+def test_lists_that_are_all_empty_beside_scores_are_read() -> None:
+    rows = [
+        completion([100 + number, 0], f"p{number}", finish="stop", logprobs=lists_of(number)) for number in range(6)
+    ]
+    arms = [capture(name, *rows, temperature=1.0, max_tokens=9) for name in ("cpu/base", "cpu/mtp")]
+    entry = TopLogprobs.from_json([[[100, -1.8], [101, -1.8], [102, -1.8]], [[0, -0.1]]])
+    scores = {ScoreKey(arm.header.arm, *one.key): entry for arm in arms for one in arm}
+    assert compare(*arms, scores).verdict is not Verdict.ERROR
+
+
+def lists_of(number: int) -> TopLogprobs:
+    """Of one completion nothing at all."""
+    return TopLogprobs.from_json([[], []] if number == 2 else [[[100 + number, -1.8]], [[0, -0.1]]])
