@@ -7,6 +7,7 @@ from functools import cache
 from msgspec.structs import replace
 
 from parity.comparator.detect.leak import Donors
+from parity.comparator.detect.logprobs import of_other_tokens
 from parity.comparator.detect.pairs import Judged, judge_pairs
 from parity.comparator.detect.rules import requested
 from parity.comparator.detect.sampled import judge_sampled
@@ -39,7 +40,7 @@ def judge(inputs: Inputs, references: References, pairs: Pairs, options: Compare
         judged = judge_pairs(
             setup_of(inputs.greedy_alone(drawn.keys), references, greedy, options, donors, rules), options.spread
         )
-    judged = replace(judged, broken=rules.broken)
+    judged = replace(judged, broken=rules.broken, baseline_logprobs=of_other_tokens(greedy))
     if not inputs.is_random:
         return judged
     part = inputs.drawn_alone(greedy.keys)

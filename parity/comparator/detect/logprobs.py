@@ -158,6 +158,27 @@ def unlike_the_others(
     return {key: found.evidence.why for key, found in looked if found is not None}
 
 
+HABIT = 0.5
+"""Share of the baseline's completions whose own logprobs name other tokens, from which on it is how it writes them."""
+
+
+def of_other_tokens(pairs: Pairs) -> dict[Key, Message]:
+    """The baseline's completions whose own logprobs name other tokens than theirs, at more than MANY positions: two of
+    its rows were exchanged, or it says of one what is another's. Needs no score."""
+    side = side_of(pairs.baseline)
+    rows = np.flatnonzero(side.has_logprobs & ~side.has_own & pairs.same_prompt)
+    found = {}
+    for one in side.some(rows):
+        own = one.logprobs
+        if own is None or len(own) != len(one.token_ids):
+            continue
+        missing = int((~(own.ids == one.token_ids[:, None]).any(axis=1)).sum())
+        event = unlisted_logprobs(one) if missing > MANY else None
+        if event is not None:
+            found[one.key] = event.evidence.why
+    return found if len(found) < HABIT * int(side.has_logprobs.sum()) else {}
+
+
 def _choices(completion: Completion, off: BoolArray, apart: FloatArray, common: Set[Hashable]) -> int:
     """Positions that are off, but for those that are `common`. Those to which a loop comes again count once: an engine
     that comes to the same tokens again makes the same choice. In a short loop each counts."""

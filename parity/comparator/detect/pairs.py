@@ -86,7 +86,7 @@ class Judged(Struct, frozen=True):
     baseline_drawn: dict[Key, Message] = field(default_factory=dict)
     """Completions of the baseline that were drawn otherwise than asked, and how it shows."""
     baseline_logprobs: dict[Key, Message] = field(default_factory=dict)
-    """Of its other drawn completions those whose own logprobs are not those of their tokens, and how it shows."""
+    """Of its other completions those whose own logprobs are not those of their tokens, and how it shows."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
     next_steps: tuple[NextStep, ...] = ()

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from captures import capture, completion
 from worlds import BASE, FLAT, ROUGH, Fault, Shape, World, speculating
 from worlds.choosing import Lapse
 from worlds.seen_as import VIEWS
 from worlds.trials import Trial, judge
 from worlds.world import WORDS
 
-from parity.comparator import CompareOptions, Comparison
+from parity.comparator import CompareOptions, Comparison, compare
 from parity.messages import Message
-from parity.records import Verdict
+from parity.records import Capture, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 WARM = {"temperature": 1.0}
@@ -67,3 +68,26 @@ def test_a_sound_baseline_is_not_named(shape: Shape, silent: bool) -> None:
         result = judge(trial).result
         assert "conclude.baseline_logprobs" not in {one.id for one in result.reasons}
         assert result.corrupt == []
+
+
+def of_another_row(name: str, *odd: int) -> Capture:
+    """Greedy completions; those that are `odd` have the logprobs of another text."""
+    rows = []
+    for number in range(8):
+        tokens = [100 + (7 * number + at) % 50 for at in range(12)]
+        listed = [400 + at for at in range(12)] if number in odd else tokens
+        lists = TopLogprobs.from_json([[[token, -0.5]] for token in listed])
+        rows.append(completion(tokens, f"p{number}", logprobs=lists))
+    return capture(name, *rows, max_tokens=12)
+
+
+def test_greedy_rows_of_the_baseline_with_logprobs_of_other_tokens_are_no_pass() -> None:
+    result = compare(of_another_row("cpu/base", 3), of_another_row("cpu/mtp"))
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert "p3" in str(said_of_baseline(result))
+    assert compare(of_another_row("cpu/base"), of_another_row("cpu/mtp")).verdict is Verdict.PASS
+
+
+def test_what_half_of_the_baseline_has_is_its_way_of_writing() -> None:
+    result = compare(of_another_row("cpu/base", *range(8)), of_another_row("cpu/mtp"))
+    assert "conclude.baseline_logprobs" not in {one.id for one in result.reasons}
