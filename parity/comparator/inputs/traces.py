@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from parity.comparator.inputs.conventions import LOOKED_AT
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.types import Remarks, note
 from parity.messages import message
@@ -13,9 +14,6 @@ from parity.records import Capture, Completion, SpecTrace
 
 FEW: Final = 4
 """Completions that must show it: of one whose last step was cut, the trace has a step too many as well."""
-
-_LOOKED_AT: Final = 256
-"""Completions looked at to learn a habit."""
 
 
 def without_prompt_steps(arm: Capture) -> tuple[Capture, Remarks]:
@@ -27,7 +25,7 @@ def without_prompt_steps(arm: Capture) -> tuple[Capture, Remarks]:
     """
     if not by_others(arm.header):
         return arm, Remarks()
-    looked = list(islice((one for one in arm if one.spec is not None and len(one.token_ids)), _LOOKED_AT))
+    looked = list(islice((one for one in arm if one.spec is not None and len(one.token_ids)), LOOKED_AT))
     if len(looked) < FEW or not all(map(_begins_early, looked)):
         return arm, Remarks()
     said = message(
