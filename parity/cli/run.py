@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from parity.cli.config import OPTIONS as HOST_OPTIONS
 from parity.cli.config import hosts_of
+from parity.cli.endpoints import REPLAY
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, plan_options
@@ -98,6 +99,8 @@ def run(
         if rehearsed(plan, hosts, store, asked=rehearse, new=directory is None, as_json=as_json):
             return ExitCode.PASS
         if directory is None:
+            if any(arm.backend != REPLAY for arm in plan.arms):
+                check_recordings(plan, hosts)
             _ask_all(plan, hosts)
             directory = new_directory(plan, hosts, out, db)
         say(message("cli.run", "run {run_id} in {root}", run_id=directory.run_id, root=str(directory.root)))
@@ -267,6 +270,20 @@ def _ask_all(plan: Plan, hosts: Mapping[str, Host]) -> None:
         if isinstance(backend, Answering) and not host_of(hosts, arm.name, arm.backend).far:
             asked[arm.name] = partial(backend.ask, arm.engine)
     _all_of_them(lambda name: asked[name](), list(asked))
+
+
+def check_recordings(plan: Plan, hosts: Mapping[str, Host]) -> None:
+    """All recordings have the answers to what the plan asks, before anything else is asked it. Raises ParityError."""
+    from parity.pipeline.placing import load_adapters
+    from parity.plan.hosts import host_of
+    from parity.records.sampling import wire
+    from parity.run import Recorded
+
+    backends = load_adapters(hosts)
+    for arm in plan.arms:
+        backend: object = backends.get(arm.name.partition("/")[0])
+        if isinstance(backend, Recorded) and not host_of(hosts, arm.name, arm.backend).far:
+            backend.check_answers(arm.engine, {**plan.to_json(), "parameters": wire()})
 
 
 def _build_engines(hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:

@@ -123,6 +123,16 @@ class Answering(Protocol):
 
 
 @runtime_checkable
+class Recorded(Protocol):
+    """A backend whose arms have given their answers long ago."""
+
+    def check_answers(self, settings: Mapping[str, Json], plan: Mapping[str, Json]) -> None:
+        """Raises ParityError for the first thing that is asked and has no answer: another model, another prompt, other
+        sampling parameters. `settings`: those of an arm; `plan`: as a worker gets it."""
+        ...
+
+
+@runtime_checkable
 class OfRelease(Protocol):
     """A backend whose engine cannot run everything in some of its releases."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parity.capture.shards import files_of, is_there
 from parity.errors import ParityError
-from parity.messages import Message, message
-from parity.run.backend import Detection
+from parity.messages import Message, heard, message, shortened, verbatim
+from parity.run.backend import Detection, hint_for
 from parity_backends.bundle import FIRST, bundle
 from parity_backends.refusals import WithoutEngine, check_settings
+from parity_backends.worker.sentences import WorkerError
+
+if TYPE_CHECKING:
+    from parity_backends.worker.asked import Plan
 
 MODULES = (
     *FIRST,
@@ -37,7 +41,7 @@ class ReplayBackend(WithoutEngine):
     """Arms are capture files. No engine is started and none is imported."""
 
     name = "replay"
-    variants = ("recorded",)
+    variants: tuple[str, ...] = ("recorded",)
     takes_images = True
     loads_weights = False
     answers_anew = False
@@ -80,6 +84,17 @@ class ReplayBackend(WithoutEngine):
         else:
             files_of(Path(str(scores)))
         return {"capture": str(path), "scores": None if scores is None else str(Path(scores).absolute())}
+
+    def check_answers(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+        """Raises ParityError where the recording has no answer to what is asked, as the worker would once it runs."""
+        from parity_backends.replay.worker.recording import Recording
+        from parity_backends.replay.worker.replay_arm import check_all
+
+        try:
+            check_all(Recording(settings["capture"]), cast("Plan", plan))
+        except WorkerError as error:
+            said = heard(error.said, shortened) or verbatim(str(error))
+            raise ParityError(said, hint=hint_for(self, said)) from None
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import IO, Any, Optional, Union
 
-from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
+from parity_backends.worker.asked import Churn, Item, Plan, Record, Request, Sampling
 from parity_backends.worker.planned import PlannedArm, key_of
 from parity_backends.worker.protocol import Stopped, serve
 from parity_backends.worker.records import token_list
@@ -24,7 +24,7 @@ class ReplayArm(PlannedArm):
         self.channel.event("starting", pid=os.getpid())
         self.recording = Recording(self.arm["engine"]["capture"])
         recorded = self.recording.header
-        self._check(recorded)
+        check_header(self.recording, self.plan)
         engine = dict(recorded.get("engine") or {})
         asked = engine.pop("asked", None) or {}
         if asked.get("speculative_config"):
@@ -49,38 +49,6 @@ class ReplayArm(PlannedArm):
         self.channel.event("ready", engine_start_seconds=0.0)
         self.channel.record(header)
 
-    def _check(self, recorded: Record) -> None:
-        """Raises WorkerError where the recording is of another model or of other sampling parameters."""
-        path, plan = self.recording.path, self.plan
-        model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
-        if model and model != plan["model"]["name"]:
-            raise WorkerError(
-                message(
-                    "replay.other_model",
-                    "{path} is a recording of the model {model!r}, the plan is for {wanted!r}",
-                    path=path,
-                    model=model,
-                    wanted=plan["model"]["name"],
-                )
-            )
-        self._same(recorded.get("sampling") or {}, plan["sampling"], "")
-
-    def _same(self, then: Sampling, now: Sampling, where: Union[Sentence, str]) -> None:
-        rows = rows_of(self.plan)
-        for name, value in now.items():
-            if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
-                raise WorkerError(
-                    message(
-                        "replay.other_sampling",
-                        "{path} was recorded{where} with {name}={then}, the plan has {now}",
-                        path=self.recording.path,
-                        where=where,
-                        name=name,
-                        then=repr(then[name]),
-                        now=repr(value),
-                    )
-                )
-
     def generate(self, rounds: list[int]) -> None:
         done = 0
         for round_ in rounds:
@@ -92,41 +60,18 @@ class ReplayArm(PlannedArm):
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
 
     def _answer(self, request: Request, round_: int) -> int:
-        found = 0
-        for sample in range(int(self.plan["sampling"].get("n") or 1)):
-            record = self.recording.completions.get((request["id"], round_, sample))
-            if record is None:
-                continue  # it is missing from the recording, and so from the capture: a finding
-            prompt = token_list(record["prompt_token_ids"])
-            if prompt != request["prompt_token_ids"]:
-                raise WorkerError(
-                    message(
-                        "replay.other_prompt",
-                        "{path} has another prompt for the request {request!r}",
-                        path=self.recording.path,
-                        request=request["id"],
-                    )
-                )
-            then = {**(self.recording.header.get("sampling") or {}), **(record.get("sampling") or {})}
-            self._same(
-                then,
-                {**self.plan["sampling"], **(request.get("sampling") or {})},
-                message("replay.for_request", " for {request!r}", request=request["id"]),
-            )
-            token_ids = token_list(record["token_ids"])
-            self.channel.record(dict(record, round=round_, sample=sample, prompt_token_ids=prompt, token_ids=token_ids))
-            found += 1
-        if not found:
-            raise WorkerError(
-                message(
-                    "replay.nothing_for",
-                    "{path} has nothing for the request {request!r}, round {round}",
-                    path=self.recording.path,
-                    request=request["id"],
+        found = answers(self.recording, self.plan, request, round_)
+        for sample, record in found:
+            self.channel.record(
+                dict(
+                    record,
                     round=round_,
+                    sample=sample,
+                    prompt_token_ids=token_list(record["prompt_token_ids"]),
+                    token_ids=token_list(record["token_ids"]),
                 )
             )
-        return found
+        return len(found)
 
     def trial(self, requests: list[Request], sampling: Sampling, churn: Optional[Churn] = None) -> None:
         raise WorkerError(
@@ -155,6 +100,84 @@ class ReplayArm(PlannedArm):
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def check_all(recording: Recording, plan: Plan) -> None:
+    """Raises WorkerError for the first thing that a plan asks and the recording does not answer."""
+    check_header(recording, plan)
+    for round_ in range(int(plan.get("rounds") or 1)):
+        for request in plan["requests"]:
+            answers(recording, plan, request, round_)
+
+
+def check_header(recording: Recording, plan: Plan) -> None:
+    """Raises WorkerError where the recording is of another model or of other sampling parameters."""
+    recorded = recording.header
+    model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
+    if model and model != plan["model"]["name"]:
+        raise WorkerError(
+            message(
+                "replay.other_model",
+                "{path} is a recording of the model {model!r}, the plan is for {wanted!r}",
+                path=recording.path,
+                model=model,
+                wanted=plan["model"]["name"],
+            )
+        )
+    _same(recording, plan, recorded.get("sampling") or {}, plan["sampling"], "")
+
+
+def answers(recording: Recording, plan: Plan, request: Request, round_: int) -> list[tuple[int, Record]]:
+    """The samples of a request that were recorded; one that is missing is missing from the capture: a finding.
+
+    Raises WorkerError where none was, or another question was asked.
+    """
+    found = []
+    for sample in range(int(plan["sampling"].get("n") or 1)):
+        record = recording.completions.get((request["id"], round_, sample))
+        if record is None:
+            continue
+        if token_list(record["prompt_token_ids"]) != request["prompt_token_ids"]:
+            raise WorkerError(
+                message(
+                    "replay.other_prompt",
+                    "{path} has another prompt for the request {request!r}",
+                    path=recording.path,
+                    request=request["id"],
+                )
+            )
+        then = {**(recording.header.get("sampling") or {}), **(record.get("sampling") or {})}
+        now = {**plan["sampling"], **(request.get("sampling") or {})}
+        _same(recording, plan, then, now, message("replay.for_request", " for {request!r}", request=request["id"]))
+        found.append((sample, record))
+    if not found:
+        raise WorkerError(
+            message(
+                "replay.nothing_for",
+                "{path} has nothing for the request {request!r}, round {round}",
+                path=recording.path,
+                request=request["id"],
+                round=round_,
+            )
+        )
+    return found
+
+
+def _same(recording: Recording, plan: Plan, then: Sampling, now: Sampling, where: Union[Sentence, str]) -> None:
+    rows = rows_of(plan)
+    for name, value in now.items():
+        if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
+            raise WorkerError(
+                message(
+                    "replay.other_sampling",
+                    "{path} was recorded{where} with {name}={then}, the plan has {now}",
+                    path=recording.path,
+                    where=where,
+                    name=name,
+                    then=repr(then[name]),
+                    now=repr(value),
+                )
+            )
 
 
 def fits(logprobs: list[Any], token_ids: list[int]) -> bool:
