@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +19,7 @@ from parity.cli.endpoints import REPLAY, own_arms
 from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import command_said, emit_json, say, versions_here
 from parity.cli.planning import given
-from parity.cli.run import new_directory, planned
+from parity.cli.run import check_recordings, new_directory, planned
 from parity.cli.sampling import Real
 from parity.cli.shared import database_option, json_option
 from parity.cli.speaking import Misused, OneOf
@@ -126,6 +131,7 @@ def watch(
     if golden is not None and options.baseline is None:
         options = replace(options, baseline=f"{golden.backend}/{golden.variant}")
     plan, hosts = planned(ctx, plan_file, options, also=OWN)
+    check_recordings(plan, hosts)
     for warning in warnings(plan):
         say(warning)
     hook = Silent() if webhook is None else Webhook(webhook, bad, say, servers_of(plan))
@@ -181,21 +187,49 @@ def watch(
                 )
 
         watched = Watched()
-        try:
-            go(
-                probe,
-                (metrics, hook, Printer(), Tidy()),
-                interval=interval,
-                probes=probes,
-                until=ends[until],
-                until_changed=until in ("changed", "not-pass"),
-                evidence=earlier,
-                watched=watched,
-                say=say,
-            )
-        finally:  # a watch without --probes is ended by Ctrl-C
-            _sum_up(watched, store.path)
+        with _terminated_in_order():
+            try:
+                go(
+                    probe,
+                    (metrics, hook, Printer(), Tidy()),
+                    interval=interval,
+                    probes=probes,
+                    until=ends[until],
+                    until_changed=until in ("changed", "not-pass"),
+                    evidence=earlier,
+                    watched=watched,
+                    say=say,
+                )
+            finally:  # a watch without --probes is ended by Ctrl-C, or by whatever runs it as a service
+                _sum_up(watched, store.path)
     return exit_code(watched.worst)
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """SIGTERM ends what is within as Ctrl-C does, and then the process, as if nothing had caught it: service managers
+    tell an end that they asked for from a failure by the signal. A second one ends it at once."""
+    asked = False
+
+    def heard(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, heard)
+    except ValueError:  # not in the main thread, which alone hears of signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        if asked:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _said_before(line: Message | str) -> None:

@@ -14,11 +14,15 @@ REPLAY, SERVER = "replay", "server"
 
 
 def warnings(plan: Plan) -> Iterator[Message]:
-    """What keeps the watch from a verdict on tokens that differ; nothing where they can be judged, or are drawn at
-    random. Raises ParityError for a recording that cannot be read."""
-    if plan.sampling.temperature or plan.arbiter is not None:
-        return
+    """What keeps the watch from a verdict on tokens that differ; nothing where they can be judged. Raises ParityError
+    for a recording that cannot be read."""
     baseline = plan.arm(plan.baseline)
+    if plan.sampling.temperature:
+        if baseline.backend == REPLAY or plan.score.mode == "none":
+            yield _undrawn(plan, baseline)
+        return
+    if plan.arbiter is not None:
+        return
     asked = plan.sampling.logprobs is not None
     if baseline.backend == REPLAY and not (asked and _has_logprobs(baseline)):
         yield message(
@@ -34,6 +38,26 @@ def warnings(plan: Plan) -> Iterator[Message]:
             "DIVERGED: leave out --score none, or watch with --logprobs 5",
             arm=baseline.name,
         )
+
+
+def _undrawn(plan: Plan, baseline: Arm) -> Message:
+    """Tokens that are drawn differ without a fault, and only scores say whether the baseline would draw them."""
+    if baseline.backend == REPLAY:
+        return message(
+            "watch.unscored_draws_recording",
+            "warning: {arm} is a recording, and cannot score what is drawn at temperature {temperature:g}: a probe "
+            "that differs is INCONCLUSIVE. Make the recording with --temperature 0, or name a vLLM server as the "
+            "baseline: --server old=URL",
+            arm=baseline.name,
+            temperature=plan.sampling.temperature,
+        )
+    return message(
+        "watch.unscored_draws",
+        "warning: {arm} does not score what is drawn at temperature {temperature:g}: a probe that differs is "
+        "INCONCLUSIVE. Leave out --score none",
+        arm=baseline.name,
+        temperature=plan.sampling.temperature,
+    )
 
 
 def _has_logprobs(arm: Arm) -> bool:
