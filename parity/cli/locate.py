@@ -29,11 +29,16 @@ def locate(run_or_finding: str | None, arm: str | None, db: Path | None, as_json
     """
     from parity.pipeline.beneath import evidence_of
     from parity.store import Store
+    from parity.view.find import Absent
     from parity.view.located import locating
+    from parity.view.missing import without_sketches
     from parity.view.strip import strip_lines
 
     with Store.open(db, create=False) as store:
-        found = locating(store, run_or_finding, arm)
+        try:
+            found = locating(store, run_or_finding, arm)
+        except Absent as absent:
+            raise without_sketches(store, absent) from None
     if as_json:
         emit_json([one.to_json() for one in found])
         return

@@ -33,17 +33,19 @@ def plot(run: str | None, output: Path, db: Path | None, as_json: bool) -> None:
     from parity.report.profile import drawn
     from parity.store import Store
     from parity.view import of_store
+    from parity.view.missing import unfinished
 
     with Store.open(db, create=False) as store:
         view = of_store(store, run, limit=1)
         evidence, profile = view.evidence, view.profile
+        failed = unfinished(store, view.run.id)
     for problem in evidence.missing:
         say(message("cli.left_out", "left out: {problem}", problem=problem))
     found = plots(evidence, tolerance=view.tolerance)
     if profile is not None:
         found["modules"] = drawn(profile)
     if not found:
-        raise ParityError(
+        raise failed or ParityError(
             message(
                 "cli.run_nothing_draw", "run {run} has nothing to draw: its captures are not there", run=view.run.id
             ),

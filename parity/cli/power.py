@@ -138,12 +138,14 @@ def _table(titles: Sequence[Message]) -> Table:
 def _effects(run_id: str, db: Path | None) -> Iterator[tuple[str, list[Smallest]]]:
     """For each arm of a stored run that has residuals: what it showed, and what more tokens would."""
     from parity.store import Store
+    from parity.view.missing import unfinished
 
     with Store.open(db, create=False) as store:
         run = store.run(run_id)
         measured = _measured(store, run.id)
+        failed = None if measured else unfinished(store, run.id)
     if not measured:
-        raise ParityError(
+        raise failed or ParityError(
             message(
                 "power.no_residuals",
                 "the run {run} measured no residuals: its arms have no logprobs of their own, or no scores",

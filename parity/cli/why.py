@@ -27,11 +27,16 @@ def why(finding_or_run: str | None, arm: str | None, db: Path | None, as_json: b
     from parity.store import Store
     from parity.view import of_store
     from parity.view.experiments import proposed
+    from parity.view.find import Absent
+    from parity.view.missing import without_steps
     from parity.view.why import why as explain
     from parity.view.why_said import said
 
     with Store.open(db, create=False) as store:
-        found = explain(store, finding_or_run, arm)
+        try:
+            found = explain(store, finding_or_run, arm)
+        except Absent as absent:
+            raise without_steps(store, absent) from None
         view = of_store(store, finding_or_run, limit=1)
         experiments = proposed(view, found)
     if as_json:

@@ -12,6 +12,8 @@ from parity.report.policy import Counted, Judgement, Policy, judge
 from parity.store import ArmRow, FindingFilter, Store, fingerprint
 from parity.view import CONTROL
 from parity.view.figures import figures_of
+from parity.view.run import named_in
+from parity.view.stored import elsewhere
 
 PAGE = 10_000
 
@@ -25,7 +27,11 @@ def judge_run(store: Store, run_id: str, policy: Policy) -> Judgement:
     if run.verdict is None:
         raise ParityError(
             message("report.run_no_verdict", "run {run} has no verdict yet", run=run.id),
-            hint=message("report.finish_2", "finish it with `parity run --resume {run}`", run=run.id),
+            hint=message(
+                "report.finish_2",
+                "finish it with `parity run --resume {run}`",
+                run=named_in(run.id, elsewhere(store.path)),
+            ),
         )
     arms = [arm for arm in store.arms(run.id) if not arm.is_baseline]
     # A capture that was named to be compared is judged, whatever planted its faults.

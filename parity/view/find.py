@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.store import FindingRow, Store
 from parity.store.lookup import by_fingerprint
+
+
+class Absent(ParityError):
+    """A run has not what is asked of it: `parity.view.missing` says why, and what would have it."""
+
+    def __init__(self, run: str, said: Message) -> None:
+        super().__init__(said)
+        self.run = run
 
 
 def find_target(store: Store, target: str | None) -> tuple[str, FindingRow | None]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from parity.capture import read_capture
 from parity.capture.sketches import sketches_path
-from parity.errors import ParityError
 from parity.explain.located import Located, Locating
 from parity.files import is_file
 from parity.messages import Message, message
@@ -22,7 +21,7 @@ from parity.pipeline.beneath import (
 )
 from parity.records import Json, Key
 from parity.store import Store
-from parity.view.find import find_target, known_arm
+from parity.view.find import Absent, find_target, known_arm
 from parity.view.msprobe import msprobe
 
 
@@ -114,8 +113,7 @@ def locating(store: Store, target: str | None, arm: str | None = None) -> list[A
         if looked is not None:
             found.append(ArmLocated(name, own, looked, only))
     if not found:
-        raise ParityError(
-            message("locate.nothing_sketched", "nothing was sketched in run {run}, or the files are gone", run=run),
-            hint=message("locate.sketch_it", "run it again with `parity run --sketch`"),
+        raise Absent(
+            run, message("locate.nothing_sketched", "nothing was sketched in run {run}, or the files are gone", run=run)
         )
     return found

@@ -26,7 +26,7 @@ from parity.records import Json, Key, Kind, ScoreKey, Severity, TopLogprobs
 from parity.store import FindingRow, Store
 from parity.store.rows import FindingFilter
 from parity.view.far_logprobs import Far, far_logprobs
-from parity.view.find import find_target, known_arm
+from parity.view.find import Absent, find_target, known_arm
 from parity.view.score_files import score_files
 
 MOST: Final = 100_000
@@ -138,10 +138,10 @@ def _nothing_wrong(run: str, arm: str | None) -> ParityError:
     )
 
 
-def _nothing_recorded(run: str) -> ParityError:
-    return ParityError(
+def _nothing_recorded(run: str) -> Absent:
+    return Absent(
+        run,
         message("view.nothing_recorded", "the steps of run {run} were not recorded, or their files are gone", run=run),
-        hint=message("view.record_it", "run it again with `parity run --record`"),
     )
 
 

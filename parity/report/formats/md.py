@@ -101,7 +101,7 @@ def _documents(view: RunView, wanted: Wanted) -> list[Document]:
                 "run {run} has nothing to report: no completion of it was compared",
                 run=view.run.id,
             ),
-            hint=message("report.finish", "finish it: `parity run --resume {run}`", run=view.run.id),
+            hint=message("report.finish", "finish it: `parity run --resume {run}`", run=view.run.named),
         )
     return [Document(one.markdown, one.project, tuple(_advice(view, one, wanted))) for one in bug_reports(view, wanted)]
 
