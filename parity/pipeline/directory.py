@@ -47,6 +47,8 @@ class About:
     db: str | None = None
     checkout: str | None = None
     """Of vllm-ascend, which the emulated NPU ran in the place of the release."""
+    command: str | None = None
+    """The command line that made it."""
 
 
 class RunDirectory:
@@ -175,8 +177,10 @@ class RunDirectory:
         except (OSError, ValueError):
             value = {}
         said = object_of(value)
-        db, checkout = (name if isinstance(name := said.get(key), str) else None for key in ("db", "checkout"))
-        return About(str(said.get("run", self.root.name)), said.get("hosts"), db, checkout)
+        db, checkout, command = (
+            name if isinstance(name := said.get(key), str) else None for key in ("db", "checkout", "command")
+        )
+        return About(str(said.get("run", self.root.name)), said.get("hosts"), db, checkout, command)
 
     @property
     def run_id(self) -> str:

@@ -55,6 +55,10 @@ class Step(StrEnum):
     """What was captured is compared again, with the checkpoint's tokenizer."""
     USUAL_RATE = "usual_rate"
     """The fault of a positive control is planted as often as is usual."""
+    DEEPER = "deeper"
+    """The same with what tokens do not show: sketches of modules and the engine's bookkeeping."""
+    OTHER_FAULT = "other_fault"
+    """A positive control with a fault that changes tokens, in the place of one that does not show."""
     CALIBRATE = "calibrate"
     """The tolerance is measured: the baseline scores its own completions."""
 

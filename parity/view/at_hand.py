@@ -37,6 +37,9 @@ _CONTINUES: Final = ("--plan", "--resume")
 _PLACES: Final = ("--out", "--db", "--json")
 _FLAGS: Final = ("--json",)
 
+MOST_PLANS: Final = 8
+"""Runs of one another's plans, one after another, whose commands are joined."""
+
 
 @dataclass(frozen=True)
 class Here:
@@ -75,10 +78,14 @@ class Here:
         which answers what it was asked then."""
         if any(arm.backend == REPLAY for arm in self.view.arms):
             return None
-        try:
-            words = shlex.split(self.view.run.command)
-        except ValueError:
-            return None
+        words = _words_of(self.view.run.command)
+        for _ in range(MOST_PLANS):  # a run of a plan file that is another run's was started as that one was
+            own = _value_of("--plan", words)
+            before = RunDirectory(Path(own).parent).describe().command if own else None
+            if before is None:
+                break
+            later = _without(words[2:], ("--plan", *_PLACES))
+            words = [*_without(_words_of(before), [word for word in later if word.startswith("--")]), *later]
         if words[:2] != ["parity", "run"] or any(word.partition("=")[0] in _CONTINUES for word in words):
             return None
         left = _without(words[1:], (*_PLACES, *without))
@@ -165,16 +172,33 @@ def header_of(arm: ArmView) -> Header | None:
         return None  # the comparison has read it: whatever happened since, other steps are left
 
 
+def _words_of(command: str) -> list[str]:
+    """Of a command line; none of one that no shell takes."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def _value_of(option: str, words: Sequence[str]) -> str | None:
+    """What an option is given, in either of the ways that there are."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else next(iter(words[at + 1 : at + 2]), None)
+    return None
+
+
 def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
     """The words of a command without these options and their values."""
     left: list[str] = []
     skip = False
     for word in words:
         name, equals, _ = word.partition("=")
-        if skip:
+        if skip and not word.startswith("--"):
             skip = False
-        elif name in options:
-            skip = not equals and name not in _FLAGS
-        else:
+            continue
+        skip = name in options and not equals and name not in _FLAGS  # some may do without a value
+        if name not in options:
             left.append(word)
     return left

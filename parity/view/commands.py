@@ -16,6 +16,9 @@ from msgspec.structs import replace
 
 from parity.capture.remote import SIGN
 from parity.capture.shards import is_there
+from parity.capture.sketches import sketches_path
+from parity.capture.steps import steps_path
+from parity.files import is_file
 from parity.messages import Message, joined, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import speculates
@@ -39,6 +42,15 @@ SELDOM: Final = 0.05
 
 METHOD, DTYPE = "METHOD", "DTYPE"
 """Stand in a command for a precision that nobody has named."""
+
+MISSED, UNFIT, ABSENT = "pipeline.control_not_caught", "pipeline.control_unfit", "pipeline.control_absent"
+"""The reason that a positive control was not caught; and its reasons, where nothing came to be planted."""
+
+ENOUGH: Final = 60
+"""Completions that see a fault in one of 20 with 95 %: one that stays unseen in so many does not show in tokens."""
+
+STRONG: Final = ("row_swap:rate=0.1", "garbled_row:rate=0.1")
+"""Faults that change tokens of any model; the second where the first is the one that was missed."""
 
 AT_FAULT: Final = "arbiter.baseline_at_fault"
 """The reason that an arbiter supports the candidates and not the baseline."""
@@ -98,9 +110,26 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
                 one if known is None else replace(known, arms=tuple(dict.fromkeys((*known.arms, *one.arms))))
             )
     if not open_ and view.controls:
-        steps = [NextStep(Step.USUAL_RATE, ""), NextStep(Step.ROUNDS, "", 5)]
-        found[()] = _first(here, view.controls[0], steps)  # a planted fault was missed
+        found[()] = _of_control(here)  # a planted fault was missed
     return tuple(found.values())
+
+
+def _of_control(here: Here) -> NextCommand:
+    """More of the same, where few completions were asked; then a closer look at them; then another fault. One that was
+    never planted has nothing to look at, and one whose plugin was not there is planted by no plan."""
+    missed = next((one for one in here.view.run.reasons if one.id == MISSED), None)
+    said = {} if missed is None else missed.parameters
+    arm = next((one for one in here.view.controls if one.name == said.get("arm")), here.view.controls[0])
+    why = said.get("why")
+    why_id = why.id if isinstance(why, Message) else ""
+    steps = [NextStep(Step.USUAL_RATE, MISSED)]
+    if 0 < arm.completions < ENOUGH:
+        steps.append(NextStep(Step.ROUNDS, MISSED, max(2, -(-ENOUGH // arm.completions))))
+    if why_id != UNFIT:
+        steps.append(NextStep(Step.DEEPER, MISSED))
+    if why_id == ABSENT:
+        steps = []
+    return _first(here, arm, [*steps, NextStep(Step.OTHER_FAULT, why_id)])
 
 
 def _sides(here: Here) -> Iterator[NextCommand]:
@@ -407,6 +436,44 @@ def _usual_rate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, words)
 
 
+def _deeper(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    path = Path(arm.capture or "")
+    asked = {
+        "--record": not is_file(steps_path(path)),
+        "--sketch=parts": not is_file(sketches_path(path)) and not here.view.run.churn.get("asynchronous"),
+    }
+    options = [option for option, wanted in asked.items() if wanted]
+    what = message(
+        "next.deeper",
+        "run it with {options}: numbers of modules and the engine's bookkeeping show a fault that no token shows",
+        options=options,
+    )
+    return _made(step, arm, what, here.on_plan(*options)) if options else None
+
+
+def _other_fault(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    if step.settles == ABSENT:
+        what = message(
+            "next.plugin_absent",
+            "see in the log of {arm} why its engine did not load the fault: VLLM_PLUGINS, where it is set, must have "
+            "parity_faults",
+            arm=arm.name,
+        )
+        return NextCommand(step, (arm.name,), what)
+    fault, _, _ = (arm.control or "").partition(":")
+    strong = next(one for one in STRONG if not one.startswith(f"{fault}:"))
+    if step.settles == UNFIT:
+        what = message(
+            "next.fit_fault",
+            "plant a fault that this run has steps for: docs/fault-lab.md says what {fault} needs",
+            fault=fault,
+        )
+    else:
+        what = message("next.strong_fault", "plant a fault that changes tokens: {fault} is too weak here", fault=fault)
+    words = here.as_asked("--positive-control", strong, without=("--positive-control",))
+    return NextCommand(step, (arm.name,), what, words or ())
+
+
 def _number(text: str) -> float:
     """Of a rate that was taken already; 1 for what is none."""
     try:
@@ -485,6 +552,8 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.LONGER: _longer,
     Step.FEWER_BLOCKS: _fewer_blocks,
     Step.USUAL_RATE: _usual_rate,
+    Step.DEEPER: _deeper,
+    Step.OTHER_FAULT: _other_fault,
     Step.UNSHAPED: _unshaped,
     Step.TOKENIZER: _tokenizer,
     Step.CALIBRATE: _calibrate,

@@ -15,8 +15,11 @@ from parity.view.stored import elsewhere, of_store
 
 
 def unfinished(store: Store, run: str) -> ParityError | None:
-    """The error of a run that came to no end, which is why there is nothing; None of one that did."""
+    """The error of a run that came to no end, which is why there is nothing; None of one that did, or of
+    which an arm was compared."""
     row = store.run(run)
+    if any(arm.status == "compared" for arm in store.arms(run)):
+        return None
     named = named_in(row.id, elsewhere(store.path))
     if row.status == RunStatus.FAILED or row.verdict == "ERROR":
         return ParityError(

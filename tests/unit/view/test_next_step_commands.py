@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +13,11 @@ import click
 import numpy as np
 import pytest
 from captures import TEXT, capture, completion, header, score, scores, written
+from msgspec import structs
 
 from parity.cli.main import cli
 from parity.comparator import CompareOptions, Comparison, compare
+from parity.messages import Message
 from parity.records import Capture, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.records.next_steps import NextStep, Step, steps_from
 from parity.view import NextCommand, RunView, next_commands, of_captures
@@ -527,6 +530,56 @@ def test_a_control_that_was_planted_too_seldom_is_planted_more_often(tmp_path: P
     if usual:
         assert parsed(one.text)["positive_controls"] == ("row_swap:seed=3",)
         assert parsed(one.text)["max_tokens"] == 24
+
+
+def missed(
+    tmp_path: Path, command: str, why: str, *, completions: int = 64, fault: str = "norm_off:rate=0.3"
+) -> RunView:
+    """A run that was not to miss this fault, and did; its captures are in a directory of its own."""
+    name = f"mtp-control-{fault.partition(':')[0]}"
+    view = started(tmp_path, command, NextStep(Step.ROUNDS, "x"), variant=name, control=fault)
+    tally = [structs.replace(one, completions=completions) for one in view.arms[1].tally]
+    view = replace(view, arms=(view.arms[0], replace(view.arms[1], tally=tally)))
+    reason = Message(f"pipeline.{why}", "why", {})
+    said = Message("pipeline.control_not_caught", "{arm}: {why}", {"arm": view.arms[1].name, "why": reason})
+    (tmp_path / "plan.json").write_text("{}")
+    run = replace(view.run, source="run", directory=str(tmp_path), reasons=(said,))
+    return replace(view, run=run)
+
+
+def test_a_weak_control_is_looked_at_more_closely_and_not_asked_for_ever(tmp_path: Path) -> None:
+    command = "parity run --backends cpu --positive-control norm_off:rate=0.3 --max-tokens 24"
+    few = missed(tmp_path, command, "control_missed", completions=4)
+    assert parsed(next_commands(few)[0].text)["rounds"] == 15
+    view = missed(tmp_path, command, "control_missed")
+    (one,) = next_commands(view)
+    assert one.step.step is Step.DEEPER
+    assert (parsed(one.text)["sketch"], parsed(one.text)["record"]) == ("parts", True)
+    for suffix in (".steps", ".sketches"):
+        Path(str(view.arms[1].capture).removesuffix(".jsonl") + suffix).write_bytes(b"x")
+    (one,) = next_commands(view)
+    assert one.step.step is Step.OTHER_FAULT
+    assert parsed(one.text)["positive_controls"] == ("row_swap:rate=0.1",)
+    assert parsed(one.text)["max_tokens"] == 24
+
+
+def test_of_a_run_of_another_ones_plan_the_command_is_that_ones(tmp_path: Path) -> None:
+    first = tmp_path / "first run"
+    first.mkdir()
+    command = "parity run --backends cpu --record --positive-control row_swap:rate=0.1 --rounds 2 --out x"
+    (first / "run.json").write_text(json.dumps({"command": command}))
+    again = shlex.join(["parity", "run", "--plan", str(first / "plan.json"), "--db", "y", "--rounds", "30"])
+    (one,) = next_commands(missed(tmp_path, again, "control_unfit", fault="row_swap:rate=0.1"))
+    assert "docs/fault-lab.md" in str(one.what)
+    asked = parsed(one.text)
+    assert asked["positive_controls"] == ("garbled_row:rate=0.1",)
+    assert (asked["rounds"], asked["record"], asked["out"], asked["plan_file"]) == (30, True, None, None)
+
+
+def test_a_plugin_that_was_not_there_is_planted_by_no_command(tmp_path: Path) -> None:
+    (one,) = next_commands(missed(tmp_path, "parity run --backends cpu", "control_absent", completions=4))
+    assert one.words == ()
+    assert "VLLM_PLUGINS" in str(one.what)
 
 
 @pytest.mark.parametrize(("command", "swaps"), [("--backends cpu", True), ("--plan a.json --baseline cpu/mtp", False)])
