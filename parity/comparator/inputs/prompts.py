@@ -257,10 +257,12 @@ def _without_begun_and_cut(both: Prompts) -> Prompts:
     cut = {key: pair for key, pair in pairs.items() if len(pair[0]) >= size}
     keeps_it = all(np.array_equal(b, np.append(token, a[max(0, len(a) - size + 1) :])) for a, b in all_asked)
     loses_it = bool(begun) and all(np.array_equal(b, np.append(token, a)[-size:]) for a, b in all_asked)
-    if len(cut) < FEW or len({len(a) for a, _ in cut.values()}) == 1 or not (keeps_it or loses_it):
+    both_cut = loses_it and not cut  # the other arm keeps as many: short ones alone differ
+    if not both_cut and (len(cut) < FEW or len({len(a) for a, _ in cut.values()}) == 1 or not (keeps_it or loses_it)):
         return both
     rest = pairs.keys() - cut.keys()
-    both = _left_out(both, cut, _cut(arm.header.arm, len(cut), size - keeps_it))
+    if cut:
+        both = _left_out(both, cut, _cut(arm.header.arm, len(cut), size - keeps_it))
     if not rest:
         return both
     reason = message(

@@ -19,6 +19,7 @@ from habit_sets import (
 from server_habits import HABITS, plain
 
 ONCE_ACCUSED = [
+    Attempt(("begins_prompts_with_bos_and_cuts_them",), ("cuts_prompts_from_the_left",), world="peaked 404 at 0"),
     Attempt(
         (),
         ("ends_at_its_context", "says_stop_always", "scored_text_and_no_ids"),
