@@ -149,8 +149,9 @@ def _ways(stats: Stats) -> Iterator[Message]:
     yield message(
         "conclude.untried_ways",
         "of other ways it is not known from which size on they would have been seen (a cut-off a little wider than "
-        "asked, allowed tokens left out, an end missed once, what follows a rejected draft, the same random numbers "
-        "for all requests, tokens lost or said twice, the logits of another row, or more seldom of another step, "
+        "asked, some tokens drawn oftener than others, allowed tokens left out, an end missed once, what follows a "
+        "rejected draft, the same random numbers for all requests, tokens lost or said twice, the logits of another "
+        "row, or more seldom of another step, "
         "completions of two requests exchanged)",
     )
 

@@ -19,10 +19,11 @@ from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
-from parity.comparator.population import missed, mixtures, sampled
+from parity.comparator.population import leaning_draws, missed, mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
 from parity.comparator.population.whose import of_either
+from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
@@ -30,8 +31,9 @@ from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, words
+from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, TopLogprobs, words
 from parity.records.evidence import RunEvidence
+from parity.records.many_findings import corrupt_of, heads
 
 PROVEN: Final = 30.0
 """Nats of evidence that requests draw by the same numbers, from which on it is a finding: less than one chance in 10¹²,
@@ -131,6 +133,7 @@ def tested(
     found_of_run = (
         *_same_numbers(inputs, judged),
         *_beyond_cutoff(inputs, judged, found),
+        *(() if failed else _leaning(inputs, references, judged)),
         *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
     )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
@@ -209,6 +212,53 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     )
     evidence = RunEvidence(why=why, test="same_numbers", p_value=p_value)
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
+
+
+def _leaning(inputs: Inputs, references: References, judged: Judged) -> tuple[Finding, ...]:
+    """Tokens of some ids that come oftener than at their probability, where each completion draws by itself and no test
+    says more of how: another temperature favours some ids as well."""
+    if inputs.one_seed_for or judged.draws.noise_shared_by or judged.draws.candidate_alone is not None:
+        return ()
+    left_out = judged.draws.not_counted | judged.broken.baseline.keys()
+    left_out |= {one.key for one in heads(corrupt_of(judged.findings))}
+    sides = {
+        arm.header.arm: _drawn_alone(arm, inputs, references, left_out) for arm in (inputs.baseline, inputs.candidate)
+    }
+    if len(sides) < 2:
+        return ()
+    found = leaning_draws.of_arms(sides, inputs.arms, inputs.vocab_size)
+    if found is None or found.nats < leaning_draws.PROVEN:
+        return ()
+    p_value = math.exp(-found.nats)
+    why = message(
+        "run.leaning",
+        "the candidate drew {which} in {drawn} of {tokens}, where {due:.0f} were due, and the baseline does not lean "
+        "so (p = {p_value:.2g})",
+        which=found.which,
+        drawn=found.drawn,
+        tokens=words.tokens(found.tokens),
+        due=found.due,
+        p_value=p_value,
+    )
+    evidence = RunEvidence(why=why, test="leaning", p_value=p_value)
+    return (run_finding(*inputs.arms[::-1], Kind.UNJUSTIFIED, evidence),)
+
+
+def _drawn_alone(
+    arm: Capture, inputs: Inputs, references: References, left_out: Collection[Key]
+) -> list[tuple[Completion, TopLogprobs, float]]:
+    """Scored completions that were drawn, with nothing beside the temperature: as many as are looked at."""
+    found, tokens = [], 0
+    for one in arm:
+        temperature, top = inputs.temperature_of(one), references.lookup.score(arm.header.arm, one)
+        if top is None or not temperature or one.key in left_out or not references.lookup.shaping(one).none:
+            continue
+        if Cut.of(arm.sampling_of(one)) == Cut():
+            found.append((one, top, temperature))
+            tokens += len(one.token_ids)
+        if tokens >= leaning_draws.MOST:
+            break
+    return found
 
 
 NOISIER: Final = 2.0
