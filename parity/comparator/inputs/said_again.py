@@ -12,7 +12,7 @@ from dataclasses import replace
 from msgspec import Struct, field
 
 from parity.comparator.inputs.conventions import LIKE_IT
-from parity.comparator.inputs.finish_reasons import limit_of
+from parity.comparator.inputs.finish_reasons import CUT_OTHERWISE, limit_of
 from parity.comparator.inputs.servers import text_alone
 from parity.comparator.inputs.text import INT32_MAX
 from parity.comparator.types import Remarks
@@ -87,7 +87,8 @@ def _too_long(arm: Capture, cut: Mapping[Key, Completion]) -> bool:
     """Are there outputs of more tokens than there may be, and none without the prompt?"""
     limits = {key: limit for key in cut if (limit := limit_of(arm, arm.completions[key])) is not None}
     over, still = (
-        any(len(of[key].token_ids) > limit for key, limit in limits.items()) for of in (arm.completions, cut)
+        any(len(of[key].token_ids) > limit + CUT_OTHERWISE for key, limit in limits.items())
+        for of in (arm.completions, cut)
     )
     return over and not still
 

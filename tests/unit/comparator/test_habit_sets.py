@@ -19,6 +19,11 @@ from habit_sets import (
 from server_habits import HABITS, plain
 
 ONCE_ACCUSED = [
+    Attempt(
+        ("counts_the_prompt_too", "echoes_the_prompt_and_a_blank_and_gives_no_ids"),
+        ("echoes_tokens",),
+        fault="sub-random",
+    ),
     Attempt(("begins_prompts_with_bos_and_cuts_them",), ("cuts_prompts_from_the_left",), world="peaked 404 at 0"),
     Attempt(
         (),
