@@ -339,7 +339,12 @@ class Link:
 
     def _way_on(self, log: str) -> Message:
         if self._resumed:
-            return message("run.whole_log", "the whole engine log is {log}; --resume continues", log=log)
+            return message(
+                "run.whole_log",
+                "the whole engine log is {log}. `parity run --resume` goes on where something beside the plan is "
+                "mended (memory, a device, a server); what the plan asks takes a new run",
+                log=log,
+            )
         return message("run.whole_log_again", "the whole engine log is {log}; the same command goes on", log=log)
 
     @contextmanager

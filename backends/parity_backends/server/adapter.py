@@ -69,6 +69,11 @@ class ServerBackend(WithoutEngine):
             "server.api_key",
             "name the environment variable that holds the API key with --server-option api_key_env=NAME",
         ),
+        "server.declined": message(
+            "server.ask_otherwise",
+            "it will decline the same request again: ask otherwise, in a new run (--prompts, --max-tokens), or start "
+            "the server with room for it (--max-model-len)",
+        ),
         **dict.fromkeys(
             ("server.not_what", "server.no_such_place"),
             message(

@@ -107,6 +107,13 @@ def test_a_failure_at_the_start_leaves_no_capture(runner: Runner, mode: str, wor
     assert runner.events[-1].phase is Phase.FAILED
 
 
+def test_what_resuming_cannot_mend_is_not_promised(runner: Runner) -> None:
+    with pytest.raises(BackendError) as caught:
+        runner.generate(fake_plan("die"))
+    assert "where something beside the plan is mended" in str(caught.value.hint)
+    assert str(caught.value.hint).endswith("what the plan asks takes a new run")
+
+
 def test_the_adapter_explains_a_failure(runner: Runner) -> None:
     with pytest.raises(BackendError) as caught:
         runner.generate(fake_plan("die at start"))

@@ -85,6 +85,7 @@ def test_why_something_is_not_scored() -> None:
         ("server", "server.no_access", "api_key_env"),
         ("server", "server.not_what", "the server's root"),
         ("server", "server.no_such_place", "the server's root"),
+        ("server", "server.declined", "in a new run"),
         ("replay", "replay.other_prompt", "leave out --prompts"),
         ("replay", "replay.other_model", "--model DIR"),
         ("transformers", "transformers.does_not_load", "point PARITY_TRANSFORMERS_PYTHON at a newer one"),

@@ -25,6 +25,9 @@ NO_ACCESS = (401, 403)
 NO_SUCH_PLACE = (404, 405)
 """The URL has a path too many, or the server speaks something else."""
 
+DECLINED = (400, 413, 422)
+"""The server has read what was asked, and will not do it: a prompt too long, an option that it does not take."""
+
 LONGEST_BACKOFF = 30.0
 
 
@@ -217,6 +220,8 @@ class Endpoint:
             return message("server.no_access", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
         if status in NO_SUCH_PLACE:
             return message("server.no_such_place", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
+        if status in DECLINED:
+            return message("server.declined", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
         return message("server.status", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
 
     def _late(self) -> Sentence:
