@@ -27,15 +27,16 @@ def warnings(plan: Plan) -> Iterator[Message]:
     if baseline.backend == REPLAY and not (asked and _has_logprobs(baseline)):
         yield message(
             "watch.unjudged_recording",
-            "warning: tokens that differ from {arm} cannot be judged, and such a probe is INCONCLUSIVE, never "
-            "DIVERGED: make the recording with --logprobs 5, and watch with --logprobs 5",
+            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is INCONCLUSIVE but "
+            "where they prove a fault by themselves: make the recording with --logprobs 5, and watch with "
+            "--logprobs 5",
             arm=baseline.name,
         )
     elif baseline.backend == SERVER and plan.score.mode == "none" and not asked:
         yield message(
             "watch.unjudged_server",
-            "warning: tokens that differ from {arm} cannot be judged, and such a probe is INCONCLUSIVE, never "
-            "DIVERGED: leave out --score none, or watch with --logprobs 5",
+            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is INCONCLUSIVE but "
+            "where they prove a fault by themselves: leave out --score none, or watch with --logprobs 5",
             arm=baseline.name,
         )
 
@@ -46,8 +47,8 @@ def _undrawn(plan: Plan, baseline: Arm) -> Message:
         return message(
             "watch.unscored_draws_recording",
             "warning: {arm} is a recording, and cannot score what is drawn at temperature {temperature:g}: a probe "
-            "that differs is INCONCLUSIVE. Make the recording with --temperature 0, or name a vLLM server as the "
-            "baseline: --server old=URL",
+            "that differs is INCONCLUSIVE but where that proves a fault by itself. Make the recording with "
+            "--temperature 0, or name a vLLM server as the baseline: --server old=URL",
             arm=baseline.name,
             temperature=plan.sampling.temperature,
         )

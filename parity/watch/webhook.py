@@ -115,7 +115,7 @@ class Webhook:
         self._say(
             message(
                 "watch.warning_webhook_not",
-                "warning: the webhook at {host} was not reached: {said}",
+                "warning: the webhook at {host} did not take the message: {said}",
                 host=self._host,
                 said=said,
             )
@@ -139,6 +139,18 @@ def _secret_words(parts: SplitResult) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)")
 
 
+def _answered(status: int, reason: str) -> Message | str:
+    """What a receiver answered that did not take a message; one that leads elsewhere is not followed."""
+    if 300 <= status < 400:
+        return message(
+            "watch.webhook_redirects",
+            "it answered HTTP {status} and leads elsewhere, which is not followed: give --webhook the address that it "
+            "leads to",
+            status=status,
+        )
+    return f"HTTP {status} {reason}".rstrip()
+
+
 class _Post:
     """One message on its way: sent in a thread, and ended from another."""
 
@@ -146,7 +158,7 @@ class _Post:
         self._request = request
         self._sockets: list[socket.socket] = []
         self._over = False
-        self.problem: str | None = None
+        self.problem: Message | str | None = None
         """What went wrong, once it is over."""
 
     def send(self) -> None:
@@ -154,6 +166,10 @@ class _Post:
         try:
             with opener.open(self._request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
                 answer.read(1024)
+        except urllib.error.HTTPError as error:
+            self.problem = _answered(error.code, str(error.reason))
+        except urllib.error.URLError as error:
+            self.problem = str(error.reason)
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.problem = str(error) or type(error).__name__
 

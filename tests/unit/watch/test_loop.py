@@ -224,7 +224,9 @@ def test_a_receiver_that_fails_is_said(status: int) -> None:
         hook.ended(Probe(1, 0.0, 1.0, outcome()))
     hook.ended(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
     assert hook.failures == 2
-    assert all("webhook at 127.0.0.1 was not reached" in line for line in said)
+    assert f": HTTP {status}" in said[0]
+    assert "urlopen" not in said[1]
+    assert all("webhook at 127.0.0.1 did not take the message: " in line for line in said)
 
 
 @contextmanager
@@ -265,7 +267,7 @@ def test_garbage_from_a_receiver_ends_no_watch(answer: bytes) -> None:
     with answering(answer) as url:
         Webhook(url, ALL, lambda line: said.append(str(line))).ended(Probe(1, 0.0, 1.0, outcome()))
     assert len(said) == 1
-    assert "was not reached" in said[0]
+    assert "did not take the message" in said[0]
 
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -306,6 +308,7 @@ def test_a_redirect_is_not_followed() -> None:
             Webhook(url, ALL, lambda line: said.append(str(line))).ended(Probe(1, 0.0, 1.0, outcome()))
     assert bodies == []
     assert "307" in said[0]
+    assert "give --webhook the address that it leads to" in said[0]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "hook", "http://"])

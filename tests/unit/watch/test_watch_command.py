@@ -111,3 +111,13 @@ def test_a_recording_that_cannot_judge_draws_is_said_before_the_first_probe(tmp_
     said = f"replay/a is a recording, and cannot score what is drawn at temperature {temperature:g}"
     assert (said in output) is bool(temperature), output
     assert output.index("warning: ") < output.index("probe 1: failed")
+
+
+def test_what_is_said_of_a_recording_without_lists_holds_of_one_that_diverges(tmp_path: Path) -> None:
+    code, output = ended(
+        ["--replay", RECORDED, "--replay", f"b={DEMO / 'mtp-broken.jsonl.gz'}", "--probes", "1"], tmp_path
+    )
+    assert code == 1
+    assert "probe 1: DIVERGED" in output
+    assert "never DIVERGED" not in output
+    assert "where they prove a fault by themselves" in output
