@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import TYPE_CHECKING, Any
 
 from parity.errors import ParityError
@@ -81,7 +83,12 @@ class Metrics:
                     port=port,
                     strerror=error.strerror,
                 ),
-                hint=message("watch.choose_another_metrics", "choose another --metrics-port, 0 for any that is free"),
+                hint=message(
+                    "watch.own_address",
+                    "give --metrics-address an address of this machine: 127.0.0.1, or 0.0.0.0 for all that it has",
+                )
+                if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+                else message("watch.choose_another_metrics", "choose another --metrics-port, 0 for any that is free"),
             ) from error
         return int(server.server_port)
 

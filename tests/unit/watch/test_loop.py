@@ -365,3 +365,11 @@ def test_a_port_that_is_taken_is_said() -> None:
         port = int(url.rpartition(":")[2].partition("/")[0])
         with pytest.raises(ParityError, match="cannot serve metrics on"):
             Metrics().serve(port, "127.0.0.1")
+
+
+@pytest.mark.parametrize("address", ["nowhere.invalid", "192.0.2.1"])
+def test_an_address_of_another_machine_is_no_matter_of_the_port(address: str) -> None:
+    with pytest.raises(ParityError, match="cannot serve metrics on") as caught:
+        Metrics().serve(0, address)
+    assert "--metrics-address" in str(caught.value.hint)
+    assert "--metrics-port" not in str(caught.value.hint)
