@@ -27,16 +27,17 @@ def warnings(plan: Plan) -> Iterator[Message]:
     if baseline.backend == REPLAY and not (asked and _has_logprobs(baseline)):
         yield message(
             "watch.unjudged_recording",
-            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is INCONCLUSIVE "
-            "but where they prove a fault by themselves: make the recording with --logprobs 5, and watch with "
-            "--logprobs 5",
+            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is "
+            "INCONCLUSIVE but where they prove a fault by themselves: make the recording with --logprobs 5, and "
+            "watch with --logprobs 5",
             arm=baseline.name,
         )
     elif baseline.backend == SERVER and plan.score.mode == "none" and not asked:
         yield message(
             "watch.unjudged_server",
-            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is INCONCLUSIVE "
-            "but where they prove a fault by themselves: leave out --score none, or watch with --logprobs 5",
+            "warning: tokens that differ from {arm} cannot be set apart from rounding, and such a probe is "
+            "INCONCLUSIVE but where they prove a fault by themselves: leave out --score none, or watch with "
+            "--logprobs 5",
             arm=baseline.name,
         )
 
