@@ -413,7 +413,7 @@ def test_progress_of_a_run_of_another_process(tmp_path: Path) -> None:
             await person.sees("2 of 8", "███ ")
             directory.capture("cpu/mtp").write_text("header\n1\n2\n3\n4\n", encoding="utf-8")
             await person.sees("4 of 8", "██████ ")
-        await person.sees("interrupted", "finish it with: parity run --resume 20261121-120000-cccc")
+        await person.sees("interrupted", "finish it with: parity run --resume 20261121-120000-cccc --db")
         await person.press("r")
         await person.sees("Finish the run", "parity run --resume 20261121-120000-cccc --db")
 

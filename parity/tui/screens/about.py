@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.text import Text
 
@@ -25,8 +26,8 @@ NONE = message("tui.no_findings", "no findings")
 NOT_COMPARED = message("tui.not_compared", "nothing was compared")
 
 
-def headline(line: RunLine) -> Text:
-    """Two lines: which run it is, and what was found in it."""
+def headline(line: RunLine, database: Path | None = None) -> Text:
+    """Two lines: which run it is, and what was found in it. `database`: where it is stored, for commands."""
     run, text = line.run, Text(no_wrap=False)
     text.append(f"{plain(run.id)}", style="bold")
     about = message(
@@ -51,7 +52,11 @@ def headline(line: RunLine) -> Text:
     for arm in line.emulated:
         text.append(plain(render(proves(arm))) + "\n", style="dim")
     if line.status == RunStatus.INTERRUPTED:
-        finish = message("tui.finish", "finish it with: {command}", command=f"parity run --resume {plain(run.id)}")
+        from parity.view.run import named_in  # they bring the comparison along, which no list waits for
+        from parity.view.stored import elsewhere
+
+        named = named_in(plain(run.id), plain("" if database is None else elsewhere(database)))
+        finish = message("tui.finish", "finish it with: {command}", command=f"parity run --resume {named}")
         text.append(render(finish) + "\n")
     return text
 
@@ -95,9 +100,9 @@ def arms_table(line: RunLine) -> Text:
     return text
 
 
-def everything(line: RunLine) -> Text:
+def everything(line: RunLine, database: Path | None = None) -> Text:
     """All that is stored of a run and its arms, to read through."""
-    run, text = line.run, headline(line)
+    run, text = line.run, headline(line, database)
     text.append(f"{moment(run.created)}  {seconds(run.duration)}\n\n")
     text.append_text(arms_table(line))
     for heading, lines in (

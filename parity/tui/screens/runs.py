@@ -154,7 +154,7 @@ class RunsScreen(RunActions):
         self.set_text("#detail", "" if line is None else self._detail(line))
 
     def _detail(self, line: RunLine) -> Text:
-        text, store = about.headline(line), self.store
+        text, store = about.headline(line, self.parity.database), self.store
         if line.status == RunStatus.RUNNING:
             requests = self.parity.attempt(lambda: store.count_requests(line.run.id), 0) if store is not None else 0
             found = self.progress.look(line.run, line.arms, requests)
@@ -195,7 +195,7 @@ class RunsScreen(RunActions):
         line = self.table.current
         if line is not None:
             heading = message("tui.about", "About run {run}", run=plain(line.run.id))
-            self.app.push_screen(Reading(heading, about.everything(line), wide=True))
+            self.app.push_screen(Reading(heading, about.everything(line, self.parity.database), wide=True))
 
     def action_inbox(self) -> None:
         from parity.tui.screens.inbox import InboxScreen
