@@ -131,6 +131,10 @@ def _writer(arm: Capture, other: Capture, known: Tokenizers) -> Writer:
     return writer_of(arm, other, known.render, goes_on=goes_on(known.render, arm, other))
 
 
+def _without_padding(baseline: Capture, candidate: Capture) -> tuple[tuple[Capture, Remarks], tuple[Capture, Remarks]]:
+    return without_padding(baseline, candidate), without_padding(candidate, baseline)
+
+
 def normalise(
     baseline: Capture,
     candidate: Capture,
@@ -143,8 +147,7 @@ def normalise(
     counts = counted(candidate)
     baseline, steps_of_baseline = without_prompt_steps(baseline)
     candidate, steps_of_candidate = without_prompt_steps(candidate)
-    baseline, padding_of_baseline = without_padding(baseline)
-    candidate, padding_of_candidate = without_padding(candidate)
+    (baseline, padding_of_baseline), (candidate, padding_of_candidate) = _without_padding(baseline, candidate)
     padding = padding_of_baseline + padding_of_candidate
     baseline, ends_of_baseline = as_openai(baseline)
     candidate, ends_of_candidate = as_openai(candidate)
@@ -154,7 +157,7 @@ def normalise(
     echoed = {**said_by_baseline.echoed, **said_by_candidate.echoed, **asked.echoed}
     whole = asked.whole()
     if asked.echoed:  # what a batch is filled up with stands after the prompts as well
-        (first, padding_of_first), (second, padding_of_second) = map(without_padding, whole)
+        (first, padding_of_first), (second, padding_of_second) = _without_padding(*whole)
         whole, padding = (first, second), padding + padding_of_first + padding_of_second
     baseline, names_of_baseline = with_both_names(whole[0])
     candidate, names_of_candidate = with_both_names(whole[1])

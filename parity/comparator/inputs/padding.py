@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.types import Remarks, note
 from parity.messages import message
-from parity.records import Capture, Completion
+from parity.records import Capture, Completion, Key
 
 FEW: Final = 3
 """Completions that are filled up, from which on it is how the arm writes them down, whatever with. Fewer are faults,
-unless stop tokens fill them up, of which no engine has given a logprob."""
+unless the other arm is filled up with the same, or stop tokens do it, of which no engine has given a logprob."""
 
 
-def without_padding(arm: Capture) -> tuple[Capture, Remarks]:
+def without_padding(arm: Capture, other: Capture) -> tuple[Capture, Remarks]:
     """The arm without the token that all outputs have after their first stop token, up to the length of the longest
     one; as it is where any output goes on otherwise, or ends at a stop token and is shorter."""
-    if not by_others(arm.header):
+    found = _filled_up(arm)
+    if found is None:
         return arm, Remarks()
-    ends = terminators(arm.header)
-    tokens = arm.tokens
-    longest = int(tokens.sizes.max(initial=0))
-    rows = tokens.rows_at(tokens.places_of(ends))
-    if not rows or bool((tokens.sizes[rows] != longest).any()):
-        return arm, Remarks()
-    cut = {}
-    with_what: set[int] = set()
-    has_numbers = False
-    for one, size in _ended(arm, rows, list(ends)):
-        if arm.sampling_of(one).get("ignore_eos"):
+    if len(found.cut) < FEW and (found.has_numbers or found.token not in terminators(arm.header)):
+        theirs = _filled_up(other)
+        if theirs is None or theirs.token != found.token:
             return arm, Remarks()
-        if size < longest:
-            cut[one.key] = _cut(one, size)
-            with_what |= set(one.token_ids[size:].tolist())
-            has_numbers |= one.logprobs is not None and len(one.logprobs) > size
-    if len(with_what) != 1 or (len(cut) < FEW and (has_numbers or not with_what <= ends)):
-        return arm, Remarks()
     said = message(
         "inputs.padding",
         "{arm} fills {count} output up with token {token} after its end: left out",
         plural="{arm} fills {count} outputs up with token {token} after their end: left out",
         arm=arm.header.arm,
-        count=len(cut),
-        token=with_what.pop(),
+        count=len(found.cut),
+        token=found.token,
     )
-    return arm.but(cut), note(said)
+    return arm.but(found.cut), note(said)
+
+
+class _FilledUp(Struct, frozen=True):
+    """Completions without what fills them up, and with which token; whether any has logprobs of those."""
+
+    cut: Mapping[Key, Completion]
+    token: int
+    has_numbers: bool
+
+
+def _filled_up(arm: Capture) -> _FilledUp | None:
+    if not by_others(arm.header):
+        return None
+    ends = terminators(arm.header)
+    tokens = arm.tokens
+    longest = int(tokens.sizes.max(initial=0))
+    rows = tokens.rows_at(tokens.places_of(ends))
+    if not rows or bool((tokens.sizes[rows] != longest).any()):
+        return None
+    cut = {}
+    with_what: set[int] = set()
+    has_numbers = False
+    for one, size in _ended(arm, rows, list(ends)):
+        if arm.sampling_of(one).get("ignore_eos"):
+            return None
+        if size < longest:
+            cut[one.key] = _cut(one, size)
+            with_what |= set(one.token_ids[size:].tolist())
+            has_numbers |= one.logprobs is not None and bool((one.logprobs.ids[size:] >= 0).any())
+    return _FilledUp(cut, with_what.pop(), has_numbers) if len(with_what) == 1 else None
 
 
 def _ended(arm: Capture, rows: list[int], ends: list[int]) -> Iterator[tuple[Completion, int]]:

@@ -255,6 +255,27 @@ def test_outputs_that_begin_with_their_prompt_may_be_filled_up_as_well() -> None
     assert {"inputs.echo", "inputs.padding"} <= {one.id for one in result.notes}
 
 
+def filled(name: str, ends: list[int], token: int) -> Capture:
+    """Twelve tokens an output, whatever fills it up after its end."""
+    rows = []
+    for number, end in enumerate(ends):
+        tokens = [100 + 9 * number + at for at in range(end)]
+        tokens[-1] = 0 if end < 12 else tokens[-1]
+        finish = "stop" if end < 12 else "length"
+        rows.append(completion([*tokens, *[token] * (12 - end)], f"p{number}", finish=finish))
+    return capture(name, *rows, max_tokens=12)
+
+
+def test_two_outputs_that_are_filled_up_are_how_arms_write_them_where_both_do() -> None:
+    """One row of the candidate that is filled up would be an overrun beside a baseline that is not."""
+    base, candidate = filled("cpu/base", [4, 12, 12, 12], 999), filled("cpu/mtp", [4, 12, 12, 12], 999)
+    result = compare(base, candidate)
+    assert not result.corrupt
+    assert [one.id for one in result.notes].count("inputs.padding") == 2
+    for other in (filled("cpu/base", [12, 12, 12, 12], 999), filled("cpu/base", [4, 12, 12, 12], 998)):
+        assert compare(other, candidate).corrupt
+
+
 def test_lists_that_are_all_empty_beside_scores_are_read() -> None:
     rows = [
         completion([100 + number, 0], f"p{number}", finish="stop", logprobs=lists_of(number)) for number in range(6)
