@@ -168,15 +168,31 @@ def of_other_tokens(pairs: Pairs) -> dict[Key, Message]:
     side = side_of(pairs.baseline)
     rows = np.flatnonzero(side.has_logprobs & ~side.has_own & pairs.same_prompt)
     found = {}
-    for one in side.some(rows):
-        own = one.logprobs
-        if own is None or len(own) != len(one.token_ids):
-            continue
-        missing = int((~(own.ids == one.token_ids[:, None]).any(axis=1)).sum())
-        event = unlisted_logprobs(one) if missing > MANY else None
-        if event is not None:
-            found[one.key] = event.evidence.why
+    for begin in range(0, len(rows), AT_ONCE):  # of a large capture each look reads lists from a file
+        for one in _lacking(side.some(rows[begin : begin + AT_ONCE])):
+            event = unlisted_logprobs(one)
+            if event is not None:
+                found[one.key] = event.evidence.why
     return found if len(found) < HABIT * int(side.has_logprobs.sum()) else {}
+
+
+def _lacking(some: Sequence[Completion]) -> Iterator[Completion]:
+    """Those whose own lists lack the chosen token at more than MANY positions."""
+    by_width: dict[int, list[Completion]] = {}
+    for one in some:
+        own = one.logprobs
+        if own is not None and own.ids.shape[0] == one.token_ids.shape[0]:
+            by_width.setdefault(own.ids.shape[1], []).append(one)
+    for same in by_width.values():
+        ids = np.concatenate([one.logprobs.ids for one in same if one.logprobs is not None])
+        tokens = np.concatenate([one.token_ids for one in same])
+        lacks = ~(ids == tokens[:, None]).any(axis=1)
+        row = np.repeat(np.arange(len(same)), [one.token_ids.shape[0] for one in same])
+        yield from (same[at] for at in np.flatnonzero(np.bincount(row[lacks], minlength=len(same)) > MANY).tolist())
+
+
+AT_ONCE = 256
+"""Completions of which lists are looked at together."""
 
 
 def _choices(completion: Completion, off: BoolArray, apart: FloatArray, common: Set[Hashable]) -> int:

@@ -94,6 +94,8 @@ def listed(scored: Sequence[tuple[Completion, TopLogprobs]], temperatures: Seque
         order = np.argsort(-logs_listed(best), axis=1, kind="stable")[:, :width]
         logs = np.take_along_axis(logs_listed(best), order, 1) / temperature
         ids = np.take_along_axis(best.ids, order, 1).astype(np.int64)
+        if ids.shape[1] < width:
+            continue
         known = np.isfinite(logs).all(axis=1) & (ids == one.token_ids[:length, None]).any(axis=1)
         said = before.setdefault(one.prompt_token_ids.tobytes(), [])
         known[: max((_together(one.token_ids, other) for other in said), default=0)] = False
@@ -116,14 +118,15 @@ def _together(one: TokenIds, other: TokenIds) -> int:
 def leaning(baseline: Listed, candidate: Listed, vocab_size: int) -> Leaning:
     """The set that wins most on the candidate, and what all of them together have won."""
     size = max(vocab_size, *(int(one.ids.max()) + 1 for one in (baseline, candidate)))
-    pairs = zip(_won(baseline, size), _won(candidate, size), strict=True)
+    known = np.unique(np.concatenate([baseline.ids.ravel(), candidate.ids.ravel()]))
+    pairs = zip(_won(baseline, size, known), _won(candidate, size, known), strict=True)
     best: tuple[float, int, tuple[int, bool], int] = (-np.inf, 0, (0, False), 0)
     logs = []
     for (kind, theirs), (_, mine) in pairs:
         net = mine - HABIT * np.maximum(theirs, 0.0)
-        logs.append(net.ravel() - np.log(net.size))  # each kind of set has as much as each other
-        factor, part = divmod(int(net.argmax()), net.shape[1])
-        best = max(best, (float(net.max()), part, kind, factor))
+        logs.append(net.ravel() - np.log(len(FACTORS) * (kind[0] or size)))  # each kind has as much as each other
+        factor, at = divmod(int(net.argmax()), net.shape[1])
+        best = max(best, (float(net.max()), at if kind[0] else int(known[at]), kind, factor))
     most = max(float(one.max()) for one in logs)
     nats = most + float(np.log(sum(np.exp(one - most).sum() for one in logs) / len(logs)))
     _, part, (of, in_turn), _ = best
@@ -138,8 +141,9 @@ def _classes(ids: Ids, of: int, size: int, *, in_turn: bool) -> Ids:
     return ids % of if in_turn else ids * of // size
 
 
-def _won(some: Listed, size: int) -> Iterator[tuple[tuple[int, bool], FloatArray]]:
-    """(which sets, nats that each wins by each factor, shape (F, sets))."""
+def _won(some: Listed, size: int, known: Ids) -> Iterator[tuple[tuple[int, bool], FloatArray]]:
+    """(which sets, nats that each wins by each factor, shape (F, sets)). known: the single ids that are looked at, in
+    their order; the others are listed nowhere, and win nothing."""
     steps = np.log(np.array(FACTORS))
     more = np.array(FACTORS)[:, None, None] - 1.0
     rows = np.arange(len(some.drawn))[:, None]
@@ -148,8 +152,9 @@ def _won(some: Listed, size: int) -> Iterator[tuple[tuple[int, bool], FloatArray
         shares = np.bincount(places.ravel(), some.shares.ravel(), len(some.drawn) * of).reshape(-1, of)
         came = np.bincount(_classes(some.drawn, of, size, in_turn=in_turn), minlength=of)
         yield (of, in_turn), steps[:, None] * came - np.log1p(more * shares).sum(axis=1)
-    came = np.bincount(some.drawn, minlength=size)
-    lost = [np.bincount(some.ids.ravel(), np.log1p((one - 1) * some.shares).ravel(), size) for one in FACTORS]
+    drawn, listed_at = (np.searchsorted(known, ids.ravel()) for ids in (some.drawn, some.ids))
+    came = np.bincount(drawn, minlength=len(known))
+    lost = [np.bincount(listed_at, np.log1p((one - 1) * some.shares).ravel(), minlength=len(known)) for one in FACTORS]
     yield (0, False), steps[:, None] * came - np.stack(lost)
 
 
