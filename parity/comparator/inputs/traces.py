@@ -25,7 +25,7 @@ def without_prompt_steps(arm: Capture) -> tuple[Capture, Remarks]:
     """
     if not by_others(arm.header):
         return arm, Remarks()
-    looked = list(islice((one for one in arm if one.spec is not None and len(one.token_ids)), LOOKED_AT))
+    looked = [one for one in islice(arm, LOOKED_AT) if one.spec is not None and len(one.token_ids)]
     if len(looked) < FEW or not all(map(_begins_early, looked)):
         return arm, Remarks()
     said = message(
