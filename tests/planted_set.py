@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from parity.comparator import CompareOptions, compare
-from parity.records import Capture, Completion, Header, Key, ScoreKey, Severity, TopLogprobs
+from parity.records import Capture, Completion, Header, Key, ScoreKey, Severity, TopLogprobs, Verdict
 
 DATA = Path(__file__).parent / "data" / "planted.json.gz"
 ARMS = ("cpu/base", "cpu/mtp")
@@ -52,6 +52,8 @@ class Answer:
 
     case: Case
     found: bool
+    left_open: bool
+    """The row stands among those in doubt, and the run is INCONCLUSIVE."""
     accused: int
     kind: bool
     first_kind: bool
@@ -209,6 +211,7 @@ def ask(
     return Answer(
         case=case,
         found=bool(mine),
+        left_open=result.verdict is Verdict.INCONCLUSIVE and any(f.key == case.key for f in result.findings),
         accused=len({f.key for f in corrupt if f.request} - {case.key}),
         kind=bool(right),
         first_kind=earliest is not None and earliest.kind in case.kinds,

@@ -45,6 +45,11 @@ prompt; 44 have two of five."""
 IN_FEWEST = 3
 """Completions of the baseline that show as much in as many tokens, before it counts for what its engine does."""
 
+IN_A_ROW = 2
+"""Rejected tokens in a row that the baseline is taken to have, where it has single ones at all and only those of
+completions that differ are scored. Of twelve clean arms of `parity model tiny --arch deepseek_v3` (vLLM 0.32 on CPU)
+ten have three completions or more with two of five tokens rejected."""
+
 TIMES_IN_A_ROW = 2
 """Times as many rejected tokens in a row as the baseline shows, up to which they are like the baseline's."""
 
@@ -68,6 +73,12 @@ ALIKE = 1.0
 BESIDE_NONE = 2
 """Completions with such tokens that may be chance where the baseline has none. Of 340 arms with experts far apart one
 had two beside a baseline without any; six of 32, in the recordings of the demo, are a fault."""
+
+BESIDE_UNKNOWN = 1.8
+"""Nats below the best, up to which the tokens of BESIDE_NONE completions may be chance, where nobody recorded their own
+logprobs and the few of the baseline's tokens that are scored show nothing. Of 610 clean arms of tests/worlds with
+experts far apart 26 would be accused of such tokens, two of them of farther ones; of 291 planted completions
+(tests/planted_set.py) two have nothing but such a token."""
 
 ROUNDED = 0.16
 """Nats by which rounding moves logits against each other at most, where experts are alike (`MOVED` in moves.py)."""
@@ -199,7 +210,8 @@ def isolated(
     if farthest <= DOUBT * tolerance:
         return Isolated(0, 0.0, of_few=of_few, shown=farthest)
     in_a_row.sort(reverse=True)
-    return Isolated(len(differ), farthest, of_few=of_few, in_a_row=max([1, *in_a_row[IN_FEWEST - 1 : IN_FEWEST]]))
+    least = IN_A_ROW if of_few else 1
+    return Isolated(len(differ), farthest, of_few=of_few, in_a_row=max([least, *in_a_row[IN_FEWEST - 1 : IN_FEWEST]]))
 
 
 def most_in_a_row(places: Ints) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, batches, places_beyond
-from parity.comparator.reference.isolated import Isolated, are_single
+from parity.comparator.reference.isolated import IN_A_ROW, Isolated, are_single
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rivals
 from parity.comparator.reference.scores import LIKELY, OwnNoise
@@ -21,11 +21,6 @@ from parity.comparator.reference.tolerance import DOUBT
 from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Key
-
-IN_A_ROW = 2
-"""Rejected tokens in a row that the baseline is taken to have, where it has single ones at all: of its tokens after the
-first that the scores reject nothing is known. Of twelve clean arms of `parity model tiny --arch deepseek_v3` (vLLM
-0.32 on CPU) ten have three completions or more with two of five tokens rejected."""
 
 
 class OneSided(Struct, frozen=True):

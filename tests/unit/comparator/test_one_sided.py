@@ -70,8 +70,10 @@ def test_nor_of_single_tokens_nearer_the_best_than_damage_leaves_them(seed: int)
     [
         (Setting("penalties", ROUGH, 64, {"max_tokens": 96}, PENALTIES, logprobs=5), 75000),
         (Setting("three rounds", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5), 75001),
+        (Setting("one alone", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5), 8200002),
+        (Setting("two", ROUGH, 32, {"max_tokens": 96}, rounds=3, logprobs=5), 8200000),
     ],
-    ids=["penalties", "rounds"],
+    ids=["penalties", "rounds", "one alone", "two"],
 )
 def test_nor_under_penalties_or_in_several_rounds(setting: Setting, seed: int) -> None:
     (trial,) = clean(setting, seed, arms=(speculating(2),))
