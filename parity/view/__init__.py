@@ -19,18 +19,20 @@ from parity.lazily import attributes
 if TYPE_CHECKING:
     from parity.view.arm import CONTROL, SHORT, ArmView, Figures, KindRate
     from parity.view.captures import of_captures
-    from parity.view.commands import NextCommand, next_commands
+    from parity.view.commands import next_commands
     from parity.view.evidence import Evidence
     from parity.view.finding import FindingView
+    from parity.view.next_command import NextCommand
     from parity.view.run import LOOKED_AT, Output, Run, RunView
     from parity.view.stored import of_store
 
 _HOMES = {
     "arm": ("CONTROL", "SHORT", "ArmView", "Figures", "KindRate"),
     "captures": ("of_captures",),
-    "commands": ("NextCommand", "next_commands"),
+    "commands": ("next_commands",),
     "evidence": ("Evidence",),
     "finding": ("FindingView",),
+    "next_command": ("NextCommand",),
     "run": ("LOOKED_AT", "Output", "Run", "RunView"),
     "stored": ("of_store",),
 }

@@ -6,28 +6,25 @@ a command, from the run's directory, its plan and its captures.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from parity.capture.remote import SIGN
 from parity.capture.shards import is_there
-from parity.capture.sketches import sketches_path
-from parity.capture.steps import steps_path
-from parity.files import is_file
 from parity.messages import Message, joined, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import speculates
 from parity.records.next_steps import EXCHANGED, NextStep, Step
 from parity.records.sampling import beyond_reference
+from parity.view import controls
 from parity.view.arm import ArmView
 from parity.view.asking import options_of, options_of_all, sampling_options
 from parity.view.at_hand import REPLAY, SERVER, Here, recorded_of
+from parity.view.next_command import NextCommand, made
 from parity.view.run import RunView
+from parity.view.without_command import in_words
 
 ARBITER: Final = "transformers"
 """The engine that shares least with any other; greedy decoding only."""
@@ -37,20 +34,8 @@ SCORER: Final = "cpu"
 
 LOGPROBS: Final = 5
 
-SELDOM: Final = 0.05
-"""Rates of planted faults below it are less than any fault's usual one (docs/fault-lab.md)."""
-
 METHOD, DTYPE = "METHOD", "DTYPE"
 """Stand in a command for a precision that nobody has named."""
-
-MISSED, UNFIT, ABSENT = "pipeline.control_not_caught", "pipeline.control_unfit", "pipeline.control_absent"
-"""The reason that a positive control was not caught; and its reasons, where nothing came to be planted."""
-
-ENOUGH: Final = 60
-"""Completions that see a fault in one of 20 with 95 %: one that stays unseen in so many does not show in tokens."""
-
-STRONG: Final = ("row_swap:rate=0.1", "garbled_row:rate=0.1")
-"""Faults that change tokens of any model; the second where the first is the one that was missed."""
 
 AT_FAULT: Final = "arbiter.baseline_at_fault"
 """The reason that an arbiter supports the candidates and not the baseline."""
@@ -60,35 +45,6 @@ _OF_DRAWS: Final = ("--top-p", "--top-k", "--min-p")
 
 _ANY: Final = tuple(NextStep(step, "") for step in (Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.AGAIN))
 """For runs that an earlier parity stored, which named none."""
-
-
-class NextCommand(Struct, frozen=True):
-    """A command that would decide something, as words after `parity`; none where no command can."""
-
-    step: NextStep
-    arms: tuple[str, ...]
-    """The candidates that it would decide."""
-    what: Message
-    """What it does."""
-    words: tuple[str, ...] = ()
-    remark: Message | None = None
-    """What its reader must know before it is run, or do where there is no command."""
-
-    @property
-    def text(self) -> str:
-        """The command line, quoted for a shell; "" where there is none."""
-        return shlex.join(["parity", *self.words]) if self.words else ""
-
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "step": str(self.step.step),
-            "settles": self.step.settles,
-            "arms": list(self.arms),
-            "what": str(self.what),
-            "command": self.text or None,
-            "remark": None if self.remark is None else str(self.remark),
-            "message": self.what.to_json(),
-        }
 
 
 def next_commands(view: RunView) -> tuple[NextCommand, ...]:
@@ -110,26 +66,8 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
                 one if known is None else replace(known, arms=tuple(dict.fromkeys((*known.arms, *one.arms))))
             )
     if not open_ and view.controls:
-        found[()] = _of_control(here)  # a planted fault was missed
+        found[()] = _first(here, *controls.of_missed(here))  # a planted fault was missed
     return tuple(found.values())
-
-
-def _of_control(here: Here) -> NextCommand:
-    """More of the same, where few completions were asked; then a closer look at them; then another fault. One that was
-    never planted has nothing to look at, and one whose plugin was not there is planted by no plan."""
-    missed = next((one for one in here.view.run.reasons if one.id == MISSED), None)
-    said = {} if missed is None else missed.parameters
-    arm = next((one for one in here.view.controls if one.name == said.get("arm")), here.view.controls[0])
-    why = said.get("why")
-    why_id = why.id if isinstance(why, Message) else ""
-    steps = [NextStep(Step.USUAL_RATE, MISSED)]
-    if 0 < arm.completions < ENOUGH:
-        steps.append(NextStep(Step.ROUNDS, MISSED, max(2, -(-ENOUGH // arm.completions))))
-    if why_id != UNFIT:
-        steps.append(NextStep(Step.DEEPER, MISSED))
-    if why_id == ABSENT:
-        steps = []
-    return _first(here, arm, [*steps, NextStep(Step.OTHER_FAULT, why_id)])
 
 
 def _sides(here: Here) -> Iterator[NextCommand]:
@@ -173,24 +111,18 @@ def _first(here: Here, arm: ArmView, steps: Sequence[NextStep]) -> NextCommand:
         one = _command(here, step, arm)
         if one is not None:
             return one
-    return _in_words(steps[-1], arm)
+    return in_words(steps[-1], arm)
 
 
 def _command(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _COMMANDS[step.step](here, step, arm)
 
 
-def _made(
-    step: NextStep, arm: ArmView, what: Message, words: tuple[str, ...] | None, remark: Message | None = None
-) -> NextCommand | None:
-    return None if words is None else NextCommand(step, (arm.name,), what, words, remark)
-
-
 def _score(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.view.run.score == "all" or not here.can_score(here.view.baseline):
         return None
     what = message("next.score", "score all completions on the engine of {arm}", arm=here.view.run.baseline)
-    return _made(step, arm, what, here.on_captures("--score", "all"))
+    return made(step, arm, what, here.on_captures("--score", "all"))
 
 
 def _score_top(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -203,7 +135,7 @@ def _score_top(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         arm=here.view.run.baseline,
         top=top,
     )
-    return _made(step, arm, what, here.on_captures("--score", "all", "--score-top", top))
+    return made(step, arm, what, here.on_captures("--score", "all", "--score-top", top))
 
 
 def _calibrate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -219,7 +151,7 @@ def _calibrate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         what = message(
             "next.calibrate", "measure the tolerance: {arm} scores its own completions", arm=here.view.run.baseline
         )
-        return _made(step, arm, what, words, remark)
+        return made(step, arm, what, words, remark)
     against = _reference(here, step, arm)
     return against and replace(against, words=(*against.words, "--tolerance", "auto"))
 
@@ -231,11 +163,11 @@ def _arbiter(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     what = message("next.arbiter", "ask {arbiter}, which is no arm, which side it supports", arbiter=ARBITER)
     words = here.on_captures("--arbiter", ARBITER)
     if words is not None:
-        return _made(step, arm, what, words)
+        return made(step, arm, what, words)
     recordings = here.recordings()
     model, remark = here.model()
     words = None if recordings is None else ("run", *recordings, "--arbiter", ARBITER, *model)
-    return _made(step, arm, what, words, remark)
+    return made(step, arm, what, words, remark)
 
 
 def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -244,7 +176,7 @@ def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     backend = _scorer(here)
     what = message("next.reference", "compare all captures with {backend}/base, which scores them", backend=backend)
     words = ("run", "--backends", backend, "--variants", "base", *(recordings or ()), *model)
-    return _made(step, arm, what, None if recordings is None else words, remark)
+    return made(step, arm, what, None if recordings is None else words, remark)
 
 
 def _scorer(here: Here) -> str:
@@ -261,7 +193,7 @@ def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     )
     words = here.on_captures() if here.can_score(here.view.baseline) else None
     if words is not None:
-        return _made(step, arm, what, words)
+        return made(step, arm, what, words)
     against = _reference(here, step, arm)
     another = message(
         "next.donors_reference",
@@ -323,7 +255,7 @@ def _one_sample(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         "next.one_sample", "ask for one sample at a time, in {rounds} rounds: a server may not know n", rounds=rounds
     )
     words = here.as_asked("--n", "1", "--rounds", str(rounds), without=("--n", "--samples", "--rounds"))
-    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"n": 1, "rounds": rounds})
+    return made(step, arm, what, words) or _anew(here, step, arm, what, asked={"n": 1, "rounds": rounds})
 
 
 def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -337,7 +269,7 @@ def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         chosen=chosen.name,
         baseline=here.view.run.baseline,
     )
-    return _made(step, arm, what, here.on_plan("--baseline", chosen.name))
+    return made(step, arm, what, here.on_plan("--baseline", chosen.name))
 
 
 def _is_swapped(here: Here) -> bool:
@@ -351,7 +283,7 @@ def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return None  # asked for already, and there are none
     what = message("next.logprobs", "capture again, each arm with its own {number} best tokens", number=LOGPROBS)
     options = ("--logprobs", str(LOGPROBS))
-    return _made(step, arm, what, here.on_plan(*options)) or _anew(here, step, arm, what, options)
+    return made(step, arm, what, here.on_plan(*options)) or _anew(here, step, arm, what, options)
 
 
 def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -365,13 +297,13 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
     what = message("next.same_questions", "ask {arm} what {baseline} was asked", arm=arm.name, baseline=baseline.name)
     model, remark = here.model()
     recording = ("--replay", f"{name}={Path(baseline.capture).absolute()}", "--baseline", f"{REPLAY}/{name}")
-    return _made(step, arm, what, ("run", *recording, *asking, *model), remark)
+    return made(step, arm, what, ("run", *recording, *asking, *model), remark)
 
 
 def _again(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     what = message("next.again", "run the same plan once more")
     asked = message("next.ask_again", "ask both the same again")
-    return _made(step, arm, what, here.on_plan()) or _anew(here, step, arm, asked)
+    return made(step, arm, what, here.on_plan()) or _anew(here, step, arm, asked)
 
 
 def _anew(
@@ -396,14 +328,14 @@ def _anew(
         options = (*sampling_options(values), *rounds)
     model, remark = here.model()
     prompts = ("--prompts", str(Path(baseline.capture).absolute()))
-    return _made(step, arm, what, ("run", *prompts, *asking, *options, *model), remark)
+    return made(step, arm, what, ("run", *prompts, *asking, *options, *model), remark)
 
 
 def _own_seeds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.directory is not None and not here.replays:  # each had one, and a server drew by its own
         what = message("next.greedy", "run it greedily: it decides all but how tokens are drawn")
         words = here.as_asked("--temperature", "0", "--n", "1", without=("--temperature", "--n", *_OF_DRAWS))
-        return _made(step, arm, what, words)
+        return made(step, arm, what, words)
     what = message("next.own_seeds", "ask both the same again, each request with a seed of its own")
     return _anew(here, step, arm, what)
 
@@ -412,7 +344,7 @@ def _rounds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     rounds = (step.number or 4) * here.view.run.rounds
     what = message("next.rounds", "run {rounds} rounds of it", rounds=rounds)
     words = here.on_plan("--rounds", str(rounds))
-    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"rounds": rounds})
+    return made(step, arm, what, words) or _anew(here, step, arm, what, asked={"rounds": rounds})
 
 
 def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -422,66 +354,7 @@ def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     longer = (step.number or 4) * limit
     what = message("next.longer", "run it with up to {tokens} output tokens for each request", tokens=longer)
     words = here.as_asked("--max-tokens", str(longer), without=("--max-tokens",))
-    return _made(step, arm, what, words) or _anew(here, step, arm, what, asked={"max_tokens": longer})
-
-
-def _usual_rate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
-    parts = (arm.control or "").split(":")
-    rates = [part.removeprefix("rate=") for part in parts if part.startswith("rate=")]
-    # Sketches take what is wrong in half of the completions for the run's own noise (docs/sketches.md).
-    most = SELDOM if is_file(sketches_path(Path(arm.capture or ""))) else 1.0
-    if not rates or SELDOM <= _number(rates[-1]) <= most:
-        return None
-    fault = ":".join(part for part in parts if not part.startswith("rate="))
-    what = message("next.usual_rate", "run it with {fault} planted at its usual rate", fault=fault)
-    words = here.as_asked("--positive-control", fault, without=("--positive-control",))
-    return _made(step, arm, what, words)
-
-
-def _deeper(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
-    path = Path(arm.capture or "")
-    asked = {
-        "--record": not is_file(steps_path(path)),
-        "--sketch=parts": not is_file(sketches_path(path)) and not here.view.run.churn.get("asynchronous"),
-    }
-    options = [option for option, wanted in asked.items() if wanted]
-    what = message(
-        "next.deeper",
-        "run it with {options}: numbers of modules and the engine's bookkeeping show a fault that no token shows",
-        options=options,
-    )
-    return _made(step, arm, what, here.on_plan(*options)) if options else None
-
-
-def _other_fault(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
-    if step.settles == ABSENT:
-        what = message(
-            "next.plugin_absent",
-            "see in the log of {arm} why its engine did not load the fault: VLLM_PLUGINS, where it is set, must have "
-            "parity_faults",
-            arm=arm.name,
-        )
-        return NextCommand(step, (arm.name,), what)
-    fault, _, _ = (arm.control or "").partition(":")
-    strong = next(one for one in STRONG if not one.startswith(f"{fault}:"))
-    if step.settles == UNFIT:
-        what = message(
-            "next.fit_fault",
-            "plant a fault that this run has steps for: docs/fault-lab.md says what {fault} needs",
-            fault=fault,
-        )
-    else:
-        what = message("next.strong_fault", "plant a fault that changes tokens: {fault} is too weak here", fault=fault)
-    words = here.as_asked("--positive-control", strong, without=("--positive-control",))
-    return NextCommand(step, (arm.name,), what, words or ())
-
-
-def _number(text: str) -> float:
-    """Of a rate that was taken already; 1 for what is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return 1.0
+    return made(step, arm, what, words) or _anew(here, step, arm, what, asked={"max_tokens": longer})
 
 
 def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -493,7 +366,7 @@ def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | Non
     if fewer <= of_one:  # no engine starts with less than one request needs
         return _longer(here, NextStep(Step.LONGER, step.settles, 4), arm)
     what = message("next.fewer_blocks", "run it with {blocks} KV blocks", blocks=fewer)
-    return _made(step, arm, what, here.as_asked("--kv-blocks", str(fewer), without=("--kv-blocks",)))
+    return made(step, arm, what, here.as_asked("--kv-blocks", str(fewer), without=("--kv-blocks",)))
 
 
 GROUPS: Final = 4
@@ -521,7 +394,7 @@ def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
         return _anew(here, step, arm, what, asked=dict.fromkeys(step.names))
     if words is None or asked == words:  # the prompts or the configuration ask for it
         return None
-    return _made(step, arm, what, words)
+    return made(step, arm, what, words)
 
 
 def _tokenizer(here: Here, step: NextStep, arm: ArmView) -> NextCommand:
@@ -553,72 +426,11 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.ROUNDS: _rounds,
     Step.LONGER: _longer,
     Step.FEWER_BLOCKS: _fewer_blocks,
-    Step.USUAL_RATE: _usual_rate,
-    Step.DEEPER: _deeper,
-    Step.OTHER_FAULT: _other_fault,
+    Step.USUAL_RATE: controls.usual_rate,
+    Step.DEEPER: controls.deeper,
+    Step.OTHER_FAULT: controls.other_fault,
     Step.UNSHAPED: _unshaped,
     Step.TOKENIZER: _tokenizer,
     Step.CALIBRATE: _calibrate,
     Step.ONE_SAMPLE: _one_sample,
 }
-
-
-# --------------------------------------------------------------------------- steps in words
-
-
-def _in_words(step: NextStep, arm: ArmView) -> NextCommand:
-    """Where no command can: the captures are gone, or the arms are recordings."""
-    return NextCommand(step, (arm.name,), _words(step, arm))
-
-
-def _words(step: NextStep, arm: ArmView) -> Message:
-    if step.step is Step.SAME_QUESTIONS:
-        return message(
-            "next.words.same_questions",
-            "capture {arm} again with the baseline's prompts and sampling parameters: one `parity run` asks both",
-            arm=arm.name,
-        )
-    if step.step is Step.OWN_SEEDS:
-        return message(
-            "next.words.own_seeds",
-            "capture the arms again, all in one `parity run`: it gives each request a seed of its own",
-        )
-    if step.step is Step.UNSHAPED:
-        return message("next.words.unshaped", "run it without {names}, which scores do not show", names=step.names)
-    if step.step is Step.CALIBRATE:
-        return message(
-            "next.words.calibrate",
-            "the distributions are too flat for greedy tokens to tell: capture the arms again with a checkpoint that "
-            "was trained (--model)",
-        )
-    if step.step is Step.LONGER:
-        return message(
-            "next.words.longer",
-            "capture the arms again with {times} times as many output tokens, all in one `parity run`",
-            times=step.number or 4,
-        )
-    if step.step is Step.ONE_SAMPLE:
-        return message(
-            "next.words.one_sample",
-            "capture the arms again with one sample for each request, in {rounds} rounds, all in one `parity run`",
-            rounds=step.number or 1,
-        )
-    if step.step is Step.ROUNDS:
-        return message(
-            "next.words.rounds",
-            "capture the arms again with {times} times as many rounds, all in one `parity run`",
-            times=step.number or 4,
-        )
-    if step.step in (Step.SCORE, Step.SCORE_TOP, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS):
-        if arm.capture and SIGN in arm.capture:
-            return message(
-                "next.words.score_remote",
-                "an engine must score these completions, and it replays captures of this machine: copy them here, and "
-                "compare the copies; then the command is given",
-            )
-        return message(
-            "next.words.score",
-            "an engine must score these completions, and their captures cannot be replayed (they were moved, or lie in "
-            "shards): run it again with --score all",
-        )
-    return message("next.words.again", "capture the arms again, all in one `parity run`")
