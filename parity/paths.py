@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 
@@ -18,6 +19,17 @@ def data_dir() -> Path:
 
 def default_database() -> Path:
     return data_dir() / "parity.db"
+
+
+def elsewhere(database: Path) -> str:
+    """The absolute path of a database that commands do not use by themselves; "" for the one that they do."""
+    path = database.expanduser().absolute()
+    return "" if path == default_database().absolute() else str(path)
+
+
+def named_in(run: str, database: str) -> str:
+    """`run` with the option that names this database; "" is the one that commands use by themselves."""
+    return f"{run} --db {shlex.quote(database)}" if database else run
 
 
 def runs_dir() -> Path:

@@ -46,10 +46,15 @@ def profile(
     from parity.report.plots import write_plots
     from parity.report.profile import drawn
     from parity.store import Store
+    from parity.view.find import Absent
+    from parity.view.missing import without_sketches
     from parity.view.profile import profiled
 
     with Store.open(db, create=False) as store:
-        found = profiled(store, runs, arms=arms, reference=reference)
+        try:
+            found = profiled(store, runs, arms=arms, reference=reference)
+        except Absent as absent:
+            raise without_sketches(store, absent) from None
     if plot is not None:
         write_plots({plot.name.removesuffix(".svg"): drawn(found)}, plot.parent)
     if as_json:

@@ -240,8 +240,7 @@ def _said_before(line: Message | str) -> None:
 
 def _sum_up(watched: Watched, database: Path) -> None:
     """How many probes came to which verdict, and where to look at the first that is corrupt."""
-    from parity.view.run import named_in
-    from parity.view.stored import elsewhere
+    from parity.paths import elsewhere, named_in
 
     if not watched.probes:
         return

@@ -15,7 +15,7 @@ from parity.capture.steps import read_steps, steps_path
 from parity.errors import ParityError
 from parity.files import leads_to, read_whole
 from parity.messages import Message, message
-from parity.paths import runs_dir
+from parity.paths import default_database, elsewhere, named_in, runs_dir
 from parity.pipeline.directory import RunDirectory
 from parity.plan import Plan
 from parity.plan.digest import plan_hash
@@ -60,7 +60,7 @@ def check(store: Store, run: str | None = None) -> Checked:
         else:
             faults += _of_run(store, row)
     if run is None:
-        faults += _unknown(rows)
+        faults += _unknown(store, rows)
     return Checked(len(rows), tuple(faults), tuple(working))
 
 
@@ -75,12 +75,18 @@ def _store_again() -> Message:
     )
 
 
-def _resume(row: RunRow) -> Message:
-    return message("check.resume", "`parity run --resume {run}` makes anew what is missing or damaged", run=row.id)
+def _resume(store: Store, row: RunRow) -> Message:
+    return message(
+        "check.resume", "`parity run --resume {run}` makes anew what is missing or damaged", run=_named(store, row)
+    )
 
 
-def _delete(row: RunRow) -> Message:
-    return message("check.delete", "put it back, or `parity runs delete {run}`", run=row.id)
+def _delete(store: Store, row: RunRow) -> Message:
+    return message("check.delete", "put it back, or `parity runs delete {run}`", run=_named(store, row))
+
+
+def _named(store: Store, row: RunRow) -> str:
+    return named_in(row.id, elsewhere(store.path))
 
 
 # ------------------------------------------------------------------ one run
@@ -98,20 +104,20 @@ def _of_run(store: Store, row: RunRow) -> Iterator[Fault]:
                 said=sum(said.values()),
                 found=sum(found.values()),
             ),
-            _resume(row) if row.directory else _compare_again(),
+            _resume(store, row) if row.directory else _compare_again(),
         )
     if row.directory is None:
         return  # captures compared: where they lie now is nobody's promise
     directory = RunDirectory(Path(row.directory))
     if not os.path.isdir(directory.root):
         gone = message("check.gone", "its directory {directory} is gone", directory=row.directory)
-        yield Fault(row.id, gone, _delete(row))
+        yield Fault(row.id, gone, _delete(store, row))
         return
     plan = None
     try:
         plan = directory.plan()
     except ParityError as error:
-        yield Fault(row.id, error.message, _delete(row))
+        yield Fault(row.id, error.message, _delete(store, row))
     if plan is not None:
         yield from _of_directory(store, row, arms, directory, plan)
 
@@ -129,14 +135,14 @@ def _of_directory(
             message(
                 "check.other_plan", "{path} is not the plan that the run was made with", path=str(directory.plan_file)
             ),
-            _delete(row),
+            _delete(store, row),
         )
     for arm in arms:
         yield from _of_arm(store, row, arm, directory, plan)
     for path in (directory.scores, directory.crossings, directory.arbiter):
         if path.exists():
-            yield from _of_scores(row, path, {*(one.name for one in arms), plan.baseline})
-    yield from _of_result(row, directory)
+            yield from _of_scores(store, row, path, {*(one.name for one in arms), plan.baseline})
+    yield from _of_result(store, row, directory)
 
 
 def _of_arm(store: Store, row: RunRow, arm: ArmRow, directory: RunDirectory, plan: Plan) -> Iterator[Fault]:
@@ -144,16 +150,16 @@ def _of_arm(store: Store, row: RunRow, arm: ArmRow, directory: RunDirectory, pla
     done = arm.status in ("captured", "compared")
     if not path.exists():
         if done:
-            yield Fault(row.id, message("check.no_capture", "{path} is gone", path=str(path)), _resume(row))
+            yield Fault(row.id, message("check.no_capture", "{path} is gone", path=str(path)), _resume(store, row))
         return
     try:
         looked = look_at(path)
     except ParityError as error:
-        yield Fault(row.id, error.message, _resume(row))
+        yield Fault(row.id, error.message, _resume(store, row))
         return
     wrong = [one for one in looked.problems if done or one.message.id not in UNFINISHED]
     for problem in wrong[:SAID]:
-        yield Fault(row.id, problem.found_in(str(path)), _resume(row))
+        yield Fault(row.id, problem.found_in(str(path)), _resume(store, row))
     if len(wrong) > SAID:
         yield Fault(
             row.id,
@@ -165,7 +171,7 @@ def _of_arm(store: Store, row: RunRow, arm: ArmRow, directory: RunDirectory, pla
     header = looked.header
     if header is not None and (header.arm != arm.name or header.plan_digest not in (None, plan_digest(plan.to_json()))):
         other = message("check.other_capture", "{path} is a capture of another arm or plan", path=str(path))
-        yield Fault(row.id, other, _resume(row))
+        yield Fault(row.id, other, _resume(store, row))
     stored = sum(store.count_classes(row.id, arm.name).values())
     if done and stored != looked.completions:
         yield Fault(
@@ -178,20 +184,20 @@ def _of_arm(store: Store, row: RunRow, arm: ArmRow, directory: RunDirectory, pla
                 path=str(path),
                 found=looked.completions,
             ),
-            _resume(row),
+            _resume(store, row),
         )
-    yield from _of_steps(row, steps_path(path))
+    yield from _of_steps(store, row, steps_path(path))
 
 
-def _of_steps(row: RunRow, path: Path) -> Iterator[Fault]:
+def _of_steps(store: Store, row: RunRow, path: Path) -> Iterator[Fault]:
     if path.exists():
         try:
             read_steps(path)
         except ParityError as error:
-            yield Fault(row.id, error.message, _resume(row))
+            yield Fault(row.id, error.message, _resume(store, row))
 
 
-def _of_scores(row: RunRow, path: Path, arms: set[str]) -> Iterator[Fault]:
+def _of_scores(store: Store, row: RunRow, path: Path, arms: set[str]) -> Iterator[Fault]:
     try:
         ScoreFile(path).of(arms)
     except ParityError as error:
@@ -199,22 +205,22 @@ def _of_scores(row: RunRow, path: Path, arms: set[str]) -> Iterator[Fault]:
             isinstance(one, Message) and one.id in UNFINISHED for one in error.message.parameters.values()
         )
         if not unfinished:
-            yield Fault(row.id, error.message, _resume(row))
+            yield Fault(row.id, error.message, _resume(store, row))
 
 
-def _of_result(row: RunRow, directory: RunDirectory) -> Iterator[Fault]:
+def _of_result(store: Store, row: RunRow, directory: RunDirectory) -> Iterator[Fault]:
     path = directory.result
     if row.status is not RunStatus.FINISHED:
         return
     if not path.exists():
-        yield Fault(row.id, message("check.no_capture", "{path} is gone", path=str(path)), _resume(row))
+        yield Fault(row.id, message("check.no_capture", "{path} is gone", path=str(path)), _resume(store, row))
         return
     try:
         result = orjson.loads(read_whole(path, MAX_RESULT_BYTES))
         said = result["verdict"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         damaged = message("check.damaged", "{path} is damaged: {said}", path=str(path), said=str(error)[:200])
-        yield Fault(row.id, damaged, _resume(row))
+        yield Fault(row.id, damaged, _resume(store, row))
         return
     if said != row.verdict:
         yield Fault(
@@ -226,16 +232,18 @@ def _of_result(row: RunRow, directory: RunDirectory) -> Iterator[Fault]:
                 said=str(said)[:40],
                 stored=str(row.verdict),
             ),
-            _resume(row),
+            _resume(store, row),
         )
 
 
-def _unknown(rows: Sequence[RunRow]) -> Iterator[Fault]:
-    """Directories among parity's own runs that the database does not know."""
+def _unknown(store: Store, rows: Sequence[RunRow]) -> Iterator[Fault]:
+    """Directories among parity's own runs that the database does not know, and that are not another one's."""
     known = {leads_to(Path(row.directory)) for row in rows if row.directory is not None}
     for root in sorted(runs_dir().glob("*/")):
         directory = RunDirectory(root)
         if root.resolve() in known or not directory.plan_file.is_file() or directory.in_use():
+            continue
+        if leads_to(Path(directory.describe().db or default_database())) != leads_to(store.path):
             continue
         yield Fault(
             directory.run_id,

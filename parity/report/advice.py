@@ -15,6 +15,7 @@ from parity.records.engine_settings import draft_tokens
 from parity.report import facts
 from parity.view import RunView, next_commands
 from parity.view.at_hand import REPLAY, SERVER
+from parity.view.missing import ways_on
 
 MOST: Final = 0.5
 """Rates above this are not said as one in so many."""
@@ -56,7 +57,7 @@ def next_steps(view: RunView, *, brief: bool = False) -> list[Message]:
     """What a person would do now, as commands where there are some. `brief`: a PASS was shown without its figures."""
     run = view.run
     if run.status in ("running", "interrupted", "failed") and run.id:
-        return [message("advice.finish", "finish it: `parity run --resume {run}`", run=run.named)]
+        return ways_on(view)
     steps: list[Message] = []
     if run.verdict == "PASS":
         steps += _passed(view, brief=brief)

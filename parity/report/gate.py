@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.messages import message
+from parity.paths import elsewhere, named_in
 from parity.records import Kind, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
 from parity.store import ArmRow, FindingFilter, Store, fingerprint
 from parity.view import CONTROL
 from parity.view.figures import figures_of
-from parity.view.run import named_in
-from parity.view.stored import elsewhere
 
 PAGE = 10_000
 

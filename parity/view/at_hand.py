@@ -89,7 +89,8 @@ class Here:
         if words[:2] != ["parity", "run"] or any(word.partition("=")[0] in _CONTINUES for word in words):
             return None
         left = _without(words[1:], (*_PLACES, *without))
-        return (*left, *options)
+        database = self.view.run.database
+        return (*left, *options, *(("--db", database) if database else ()))
 
     def recordings(self, *, swapped_with: ArmView | None = None) -> tuple[str, ...] | None:
         """The captures of all arms as options, the baseline's first; None where one is gone. `swapped_with`: of the

@@ -11,9 +11,11 @@ from parity.store.lookup import by_fingerprint
 class Absent(ParityError):
     """A run has not what is asked of it: `parity.view.missing` says why, and what would have it."""
 
-    def __init__(self, run: str, said: Message) -> None:
+    def __init__(self, run: str, said: Message, options: tuple[str, ...] = ()) -> None:
+        """`options`: what `parity run` takes for it, beside what is known of the matter."""
         super().__init__(said)
         self.run = run
+        self.options = options
 
 
 def find_target(store: Store, target: str | None) -> tuple[str, FindingRow | None]:

@@ -6,12 +6,13 @@ import shlex
 
 from parity.errors import ParityError
 from parity.messages import Message, message
+from parity.paths import elsewhere, named_in
 from parity.store import Store
 from parity.store.rows import RunStatus
 from parity.view.at_hand import REPLAY, SERVER, Here
 from parity.view.find import Absent
-from parity.view.run import named_in
-from parity.view.stored import elsewhere, of_store
+from parity.view.run import RunView
+from parity.view.stored import of_store
 
 
 def unfinished(store: Store, run: str) -> ParityError | None:
@@ -41,6 +42,33 @@ def unfinished(store: Store, run: str) -> ParityError | None:
     return None
 
 
+def ways_on(view: RunView) -> list[Message]:
+    """What brings a stored run that came to no end to one: what was wrong may be in the plan or beside it."""
+    if view.run.status != RunStatus.FAILED:
+        return [message("advice.finish", "finish it: `parity run --resume {run}`", run=view.run.named)]
+    words = Here(view).as_asked()
+    return [
+        message(
+            "advice.mended",
+            "where something beside the plan was wrong (memory, a device, a server, a full disk): mend it, then "
+            "`parity run --resume {run}`",
+            run=view.run.named,
+        ),
+        message(
+            "advice.asked_otherwise",
+            "where it was what the run asks for (a setting, a prompt, the checkpoint): --resume asks the same again, "
+            "so change it in `{command}`",
+            command=shlex.join(["parity", *words]),
+        )
+        if words is not None
+        else message(
+            "advice.asked_anew",
+            "where it was what the run asks for (a setting, a prompt, the checkpoint): --resume asks the same again, "
+            "so that takes a new run",
+        ),
+    ]
+
+
 def without_steps(store: Store, absent: Absent) -> ParityError:
     """Of a run without steps: whether it failed, else the command that records them."""
     if not _starts_nothing(store, absent.run):
@@ -59,7 +87,7 @@ def without_sketches(store: Store, absent: Absent) -> ParityError:
     """The same of one without sketches."""
     if not _starts_nothing(store, absent.run):
         return unfinished(store, absent.run) or ParityError(
-            absent.message, hint=_again_with(store, absent.run, "--sketch", "parts")
+            absent.message, hint=_again_with(store, absent.run, "--sketch", "parts", *absent.options)
         )
     hint = message("locate.starts_nothing", "parity starts no engine of it, and sketches those alone that it starts")
     return unfinished(store, absent.run) or ParityError(absent.message, hint=hint)

@@ -20,6 +20,7 @@ from parity.messages import Message, message, verbatim
 from parity.pipeline.beneath import missed
 from parity.records import Json
 from parity.store import ArmRow, Store
+from parity.view.find import Absent
 
 OWN, ARBITER = "own", "arbiter"
 """The prefill of the first run's baseline engine, or that of its arbiter."""
@@ -150,15 +151,23 @@ def profiled(
 ) -> Profiled:
     """The profile of the sketched arms of these runs (None: the newest), or of those named, in that order.
 
-    The reference is that of the first run; where there are several runs an arm is called RUN:ARM. Raises ParityError
-    where nothing was sketched or a file is damaged.
+    The reference is that of the first run; where there are several runs an arm is called RUN:ARM. Raises Absent where
+    nothing was sketched, ParityError for an arm that is not there or a file that is damaged.
     """
     ids = [store.run(one).id for one in runs or [None]]
-    found = {name: path for run in ids for name, path in _sketched(store, run, apart=len(ids) > 1)}
-    missing = [name for name in arms if name not in found]
-    if missing or not found:
-        raise _not_sketched(missing, sorted(found))
-    kind, theirs = _reference(Path(store.run(ids[0]).directory or ""), reference)
+    of_runs = {run: dict(_sketched(store, run, apart=len(ids) > 1)) for run in ids}
+    for run, of_run in of_runs.items():
+        if not of_run:
+            said = message("profile.none_sketched", "nothing was sketched in run {run}, or the files are gone", run=run)
+            raise Absent(run, said)
+    found = {name: path for of_run in of_runs.values() for name, path in of_run.items()}
+    if missing := [name for name in arms if name not in found]:
+        known = sorted(found)
+        said = message(
+            "profile.not_sketched", "no sketches of {arms}; there are those of {known}", arms=missing, known=known
+        )
+        raise ParityError(said, hint=message("view.name_one_arm", "name one of {known} with --arm", known=known))
+    kind, theirs = _reference(store, ids[0], reference)
     captures = {
         name: (read_capture(path, partial=True), read_sketches(sketches_path(path))) for name, path in found.items()
     }
@@ -180,15 +189,6 @@ def profiled(
     )
 
 
-def _not_sketched(missing: Sequence[str], known: Sequence[str]) -> ParityError:
-    said = (
-        message("profile.not_sketched", "no sketches of {arms}; there are those of {known}", arms=missing, known=known)
-        if known
-        else message("profile.none_sketched", "nothing was sketched in these runs, or the files are gone")
-    )
-    return ParityError(said, hint=message("locate.sketch_it", "run it again with `parity run --sketch`"))
-
-
 def _sketched(store: Store, run: str, *, apart: bool) -> list[tuple[str, Path]]:
     def has(one: ArmRow) -> bool:
         return bool(one.capture) and is_file(sketches_path(Path(str(one.capture))))
@@ -196,22 +196,18 @@ def _sketched(store: Store, run: str, *, apart: bool) -> list[tuple[str, Path]]:
     return [(f"{run}:{one.name}" if apart else one.name, Path(str(one.capture))) for one in store.arms(run) if has(one)]
 
 
-def _reference(directory: Path, wanted: str | None) -> tuple[str, tuple[Sketches, ...]]:
+def _reference(store: Store, run: str, wanted: str | None) -> tuple[str, tuple[Sketches, ...]]:
     """Which reference, and its sketches: the arbiter's where it was sketched and nobody asks for the other."""
+    directory = Path(store.run(run).directory or "")
     paths = {ARBITER: sketches_path(directory / "arbiter.jsonl"), OWN: sketches_path(directory / "scores.jsonl")}
     for kind, path in paths.items():
         if wanted in (None, kind) and is_file(path):
             found = tuple(one for one in read_sketches(path) if len(one))
             if found:
                 return kind, found
-    raise ParityError(
-        message(
-            "profile.no_reference",
-            "the run has no sketches of its reference: {paths}",
-            paths=[str(paths[wanted])] if wanted else [str(one) for one in paths.values()],
-        ),
-        hint=message(
-            "profile.run_arbiter",
-            "run it again with `parity run --sketch`, and `--arbiter transformers` for an arbiter in float32",
-        ),
+    said = message(
+        "profile.no_reference",
+        "the run has no sketches of its reference: {paths}",
+        paths=[str(paths[wanted])] if wanted else [str(one) for one in paths.values()],
     )
+    raise Absent(run, said, ("--arbiter", "transformers") if wanted == ARBITER else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from parity.comparator import Suspect, suspect_of_run, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
+from parity.paths import named_in
 from parity.records import Json, Key, Verdict
 from parity.records.emulated import PROVES, proves
 from parity.records.evidence import LocatedEvidence, ViolationEvidence
@@ -88,11 +88,6 @@ class Run:
     @property
     def greedy(self) -> bool:
         return not self.sampling.get("temperature")
-
-
-def named_in(run: str, database: str) -> str:
-    """`run` with the option that names this database; "" is the one that commands use by themselves."""
-    return f"{run} --db {shlex.quote(database)}" if database else run
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import message
-from parity.paths import default_database
+from parity.paths import elsewhere
 from parity.pipeline.analyse import analyse
 from parity.plan import Arm
 from parity.plan.checkpoint import shipped_checkpoint
@@ -114,12 +114,6 @@ def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list
         widest = store.page_findings(run_id, where, sort=FindingSort.GAP, descending=True, limit=1)
         found = [*found, *(one for one in widest if one.id not in {known.id for known in found})]
     return found
-
-
-def elsewhere(database: Path) -> str:
-    """The absolute path of a database that commands do not use by themselves; "" for the one that they do."""
-    path = database.expanduser().absolute()
-    return "" if path == default_database().absolute() else str(path)
 
 
 def _run(row: RunRow, rounds: int, database: str) -> Run:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from parity._version import __version__
 from parity.errors import ParityError
-from parity.messages import Message, heard, message, shortened
+from parity.messages import Message, heard, joined, message, shortened
 from parity.records import Json
 from parity.records.objects import object_of
 from parity.report import facts, first_screen
@@ -30,6 +30,7 @@ from parity.report.texts import Texts
 from parity.report.texts import sentence as say
 from parity.text import visible
 from parity.view import ArmView, RunView
+from parity.view.missing import ways_on
 
 LONGEST_SCRIPT = 40_000
 """Characters of a script that goes into the report; GitHub takes issues of 65,536."""
@@ -101,7 +102,7 @@ def _documents(view: RunView, wanted: Wanted) -> list[Document]:
                 "run {run} has nothing to report: no completion of it was compared",
                 run=view.run.id,
             ),
-            hint=message("report.finish", "finish it: `parity run --resume {run}`", run=view.run.named),
+            hint=joined(ways_on(view), "; "),
         )
     return [Document(one.markdown, one.project, tuple(_advice(view, one, wanted))) for one in bug_reports(view, wanted)]
 

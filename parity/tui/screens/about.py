@@ -9,6 +9,7 @@ from rich.text import Text
 
 from parity.language import render
 from parity.messages import message
+from parity.paths import elsewhere, named_in
 from parity.records import Kind
 from parity.records.emulated import proves
 from parity.store import ArmRow, RunStatus
@@ -52,9 +53,6 @@ def headline(line: RunLine, database: Path | None = None) -> Text:
     for arm in line.emulated:
         text.append(plain(render(proves(arm))) + "\n", style="dim")
     if line.status == RunStatus.INTERRUPTED:
-        from parity.view.run import named_in  # they bring the comparison along, which no list waits for
-        from parity.view.stored import elsewhere
-
         named = named_in(plain(run.id), plain("" if database is None else elsewhere(database)))
         finish = message("tui.finish", "finish it with: {command}", command=f"parity run --resume {named}")
         text.append(render(finish) + "\n")

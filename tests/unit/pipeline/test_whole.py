@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -116,6 +117,21 @@ def test_each_fault_is_found_and_a_whole_run_has_none(
     said = parity("runs", "check", "--json")
     assert said.returncode == 2
     assert [one["what"]["id"] for one in json.loads(said.stdout)["faults"]] == ["store.check.stranger"]
+
+
+def test_what_mends_a_run_of_another_database_names_it(parity: Parity, tmp_path: Path) -> None:
+    """And a run of another database is no stranger to this one."""
+    other = str(tmp_path / "other place.db")
+    assert parity(*RUN, "--db", other).returncode == 0
+    assert parity(*RUN).returncode == 0
+    run = parity.json("runs", "list", "--db", other)[0]["run"]
+    assert parity("runs", "check", "--db", other).returncode == parity("runs", "check").returncode == 0
+    (parity.home / "runs" / run / "fake-mtp.jsonl").unlink()
+    said = parity("runs", "check", "--db", other).stdout
+    (command,) = {line.split("`")[1] for line in said.splitlines() if "`" in line}
+    assert command == f"parity run --resume {run} --db '{other}'"
+    assert parity(*shlex.split(command)[1:]).returncode == 0
+    assert parity("runs", "check", "--db", other).returncode == 0
 
 
 def test_a_damaged_capture_is_put_aside_and_made_anew(parity: Parity) -> None:
