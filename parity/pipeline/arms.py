@@ -209,7 +209,7 @@ def check_lengths(arms: Sequence[Arm], needed: int) -> None:
     """Raises ParityError for an arm whose own max_model_len is too short for the requests."""
     for arm in arms:
         length = arm.engine.get("max_model_len")
-        if isinstance(length, int) and length < needed:
+        if isinstance(length, int) and 0 <= length < needed:  # -1: the engine chooses
             raise ParityError(
                 message(
                     "pipeline.max_model_len",

@@ -27,6 +27,7 @@ from parity.pipeline.deployed import deployments, served_model, with_ladder
 from parity.pipeline.recorded import Questions
 from parity.pipeline.samples import repeated, samples_of, with_lists, with_usual
 from parity.plan import (
+    Arm,
     Plan,
     Prompt,
     Sampling,
@@ -42,7 +43,7 @@ from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.words import of_arms
-from parity.run import Backend, Foreseeing, OfCheckpoint, OwnSettings, Seeded, load_backend
+from parity.run import Backend, Checking, Foreseeing, OfCheckpoint, OwnSettings, Seeded, load_backend
 
 DEFAULT_SUITE = "mixed"
 
@@ -107,6 +108,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     checkpoint = read_checkpoint(model, weights=_need_weights(request, backends))
     sampling, copies = samples_of(request.sampling, request.samples)
     overrides = _overrides(request)
+    _check_values(arms, overrides, backends)
     plan = build_plan(
         checkpoint,
         repeated(prompts, copies),
@@ -126,6 +128,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     check_images(plan, backends)
     plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
     plan = _settled(plan, planned, backends, request.baseline, checkpoint.config)
+    _check_values(plan.arms, {}, backends)  # of an axis as well
     _foresee(plan, backends)
     return _with_churn(plan, request)
 
@@ -237,6 +240,17 @@ def _for_checkpoint(plan: Plan, backends: Mapping[str, Backend], config: Mapping
         engine = backend.for_checkpoint(arm.engine, config) if isinstance(backend, OfCheckpoint) else arm.engine
         arms.append(replace(arm, engine=engine))
     return replace(plan, arms=tuple(arms))
+
+
+def _check_values(arms: Sequence[Arm], overrides: Mapping[str, Json], backends: Mapping[str, Backend]) -> None:
+    """Raises ParityError, with the arm's name, for a value that an argument of its engine cannot take."""
+    for arm in arms:
+        backend = backends[arm.backend]
+        if isinstance(backend, Checking):
+            try:
+                backend.check_values({**arm.engine, **overrides})
+            except ParityError as error:
+                raise ParityError(of_arms([arm.name], error.message), hint=error.hint) from None
 
 
 def _foresee(plan: Plan, backends: Mapping[str, Backend]) -> None:

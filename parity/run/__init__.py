@@ -27,6 +27,7 @@ from parity.run.adapters import backend_names, is_installed_engine, load_backend
 from parity.run.backend import (
     Answering,
     Backend,
+    Checking,
     Deployable,
     Detection,
     Foreseeing,
@@ -67,6 +68,7 @@ __all__ = [
     "ArmEvent",
     "ArmSession",
     "Backend",
+    "Checking",
     "Deployable",
     "Detection",
     "EngineEnv",

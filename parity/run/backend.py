@@ -113,6 +113,16 @@ class Foreseeing(Protocol):
 
 
 @runtime_checkable
+class Checking(Protocol):
+    """A backend that knows what values its engine's arguments take."""
+
+    def check_values(self, engine: Mapping[str, Json]) -> None:
+        """Raises ParityError for a value that an argument cannot take, such as text for a number. Asked before
+        anything is made of the values."""
+        ...
+
+
+@runtime_checkable
 class Answering(Protocol):
     """A backend whose arms can be asked, before anything runs, whether they answer."""
 

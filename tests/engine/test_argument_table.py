@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from parity_backends.vllm.values import NUMBERS, OBJECTS, POSITIVE, SHARES, SWITCHES, WHOLE
 from parity_backends.vllm.worker.arguments import Table, covers, names_at
 from parity_backends.vllm.worker.table import VLLM_NAMES
 
@@ -39,6 +41,24 @@ def test_the_installed_signatures_are_those_of_the_table(interpreter: Path) -> N
     for section in VLLM_NAMES:
         assert found[section] == names_at(VLLM_NAMES[section], table.number), section
         assert len(found[section]) > 1
+
+
+@pytest.mark.engine
+def test_what_the_installed_arguments_take_is_what_is_checked(interpreter: Path) -> None:
+    _, site = installed(interpreter)
+    tree = ast.parse((site / "vllm/engine/arg_utils.py").read_text(encoding="utf-8"))
+    (of_engine,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EngineArgs")
+    takes = {
+        item.target.id: ast.unparse(item.annotation).removesuffix(" | None")
+        for item in of_engine.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+    for kind, names in {"bool": SWITCHES, "int": WHOLE, "float": NUMBERS, "dict": OBJECTS}.items():
+        known = {name: takes[name].partition("[")[0] for name in names if name in takes}
+        assert len(known) > len(names) / 2
+        assert set(known.values()) == {kind}, known
+    assert POSITIVE <= WHOLE
+    assert SHARES <= NUMBERS
 
 
 @pytest.mark.engine

@@ -19,6 +19,7 @@ from parity_backends.vllm.asked import DEPLOYED, MEMORY_SHARE, VARIANTS, engine_
 from parity_backends.vllm.foreseen import foresee
 from parity_backends.vllm.remedies import COMMON, MEMORY_SIGNS, Remedy, remedy_for
 from parity_backends.vllm.serve import deployment
+from parity_backends.vllm.values import check_values
 
 NOT_FOUND = message("vllm.tool_not_found", "not found")
 NO_DEVICE = message("vllm.no_device_file", "none")
@@ -54,6 +55,9 @@ class Accelerator:
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {**pinned_variables(variant), "VLLM_NO_USAGE_STATS": "1"}
+
+    def check_values(self, engine: Mapping[str, Any]) -> None:
+        check_values(engine)
 
     def foresee(self, engine: Mapping[str, Any], model: Path) -> None:
         foresee(engine, model, ascend="vllm-ascend" in self.distributions)

@@ -23,6 +23,7 @@ from parity_backends.vllm.asked import DEPLOYED, VARIANTS, engine_arguments, pin
 from parity_backends.vllm.foreseen import check_release, foresee
 from parity_backends.vllm.remedies import CPU, remedy_for
 from parity_backends.vllm.serve import deployment
+from parity_backends.vllm.values import check_values
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
 ENV_NAME = "cpu"
@@ -233,6 +234,9 @@ class CpuBackend:
             return {**engine, "enable_chunked_prefill": False}
         tokens = max(sizes)
         return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+
+    def check_values(self, engine: Mapping[str, Any]) -> None:
+        check_values(engine)
 
     def foresee(self, engine: Mapping[str, Any], model: Path) -> None:
         foresee(engine, model)

@@ -97,7 +97,7 @@ def _check_drafts(engine: Mapping[str, Any]) -> None:
     tokens = draft_tokens(engine)
     for name in ("max_model_len", "max_num_batched_tokens"):
         most = engine.get(name)
-        if tokens and isinstance(most, int) and tokens >= most:
+        if tokens and isinstance(most, int) and 0 <= most <= tokens:  # -1: the engine chooses
             raise ParityError(
                 message(
                     "vllm.drafts_do_not_fit",

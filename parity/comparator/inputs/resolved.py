@@ -17,6 +17,9 @@ from parity.records.objects import object_of
 
 LEFT_TO_THE_ENGINE = (None, "auto")
 
+AUTOMATIC = {"max_model_len": -1}
+"""The number that means "auto" of a setting."""
+
 SPELLINGS = {"half": "float16", "float": "float32"}
 
 
@@ -26,6 +29,8 @@ def overruled(header: Header) -> dict[str, tuple[Json, Json]]:
     for name, value in _flat(asked_of(header.engine)):
         row = setting_called(name)
         if row is None or not (row.path and row.checked) or row.key not in header.engine or value in LEFT_TO_THE_ENGINE:
+            continue
+        if AUTOMATIC.get(name) == value:
             continue
         resolved = header.engine[row.key]
         if not _same(name, value, resolved):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 from cli_process import Parity
@@ -38,7 +39,10 @@ def test_the_others_are_run_compared_and_shown(parity: Parity) -> None:
     assert sorted(parity.starts) == sorted([BROKEN, *OTHERS, BASELINE])
     assert done.stdout.startswith(f"ERROR  {BROKEN} failed: the worker ended while starting")
     assert f"{BROKEN}: the worker ended while starting" in done.stdout  # below the table of the arms
-    assert "finish it: `parity run --resume" in done.stdout
+    (run,) = parity.json("runs", "list")
+    flat = " ".join(done.stdout.split())
+    assert f"mend it, then `parity run --resume {run['run']}`" in flat
+    assert f"--resume asks the same again, so change it in `{shlex.join(['parity', *EXPERIMENT])}`" in flat
     assert f"{BROKEN} failed, the other arms go on: the worker ended while starting" in done.stderr
     assert "the last words" in done.stderr  # the end of its log
     assert "hint: the remedy" in done.stderr
@@ -46,7 +50,6 @@ def test_the_others_are_run_compared_and_shown(parity: Parity) -> None:
     assert {name: stored[name][:2] for name in OTHERS} == dict.fromkeys(OTHERS, ("compared", "PASS"))
     assert stored[BROKEN][:2] == ("failed", None)
     assert "the worker ended while starting" in str(stored[BROKEN][2])
-    (run,) = parity.json("runs", "list")
     assert (run["status"], run["verdict"]) == ("failed", "ERROR")
     rows = {row["arm"]: row for row in json.loads(parity("table", "--format", "json").stdout)["rows"]}
     assert rows[BROKEN]["completions"] == 0
