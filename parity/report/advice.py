@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
@@ -14,7 +15,7 @@ from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens
 from parity.report import facts
 from parity.view import RunView, next_commands
-from parity.view.at_hand import REPLAY, SERVER
+from parity.view.at_hand import REPLAY, SERVER, Here
 from parity.view.missing import ways_on
 
 MOST: Final = 0.5
@@ -108,7 +109,7 @@ def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
         show = f"`parity runs show {view.run.named}`" if view.run.id else "`--details`"
         yield message("advice.details", "all figures, logprobs, files: {show}", show=show)
     elif view.total_findings:
-        yield message("advice.near_ties", "all near-ties with their logprobs: {show}", show=_show(view))
+        yield _all_near_ties(view)
 
 
 def _diverged(view: RunView) -> Iterator[Message]:
@@ -119,7 +120,7 @@ def _diverged(view: RunView) -> Iterator[Message]:
         return
     if run.id:
         yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.named)
-    yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
+    yield _all_findings(view)
     if run.id and any(arm.capture and is_file(steps_path(Path(arm.capture))) for arm in view.suspected):
         yield message(
             "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.named
@@ -142,10 +143,12 @@ def _diverged(view: RunView) -> Iterator[Message]:
         if any(arm.backend == REPLAY for arm in view.arms):  # which has its rounds, and no more
             yield message("advice.again_recorded", "see whether it comes back, and how often: the same command again")
         else:
+            rounds = ("--rounds", str(5 * run.rounds))
+            words = Here(view).on_plan(*rounds)
             yield message(
-                "advice.again",
-                "see whether it comes back, and how often: `parity run … --rounds {rounds}`",
-                rounds=5 * run.rounds,
+                "advice.again_rounds",
+                "see whether it comes back, and how often: `{command}`",
+                command=" ".join(("parity run …", *rounds)) if words is None else shlex.join(["parity", *words]),
             )
         # Of captures from elsewhere there is no plan to run again, and a recording answers nothing new.
         if run.id and run.source == "run" and view.baseline.backend != REPLAY:
@@ -164,5 +167,19 @@ def _diverged(view: RunView) -> Iterator[Message]:
         yield message("advice.report", "the bug report: `parity report {run}`", run=run.named)
 
 
-def _show(view: RunView) -> str:
-    return f"`parity runs show {view.run.named} --json`" if view.run.id else "`--json`"
+def _all_near_ties(view: RunView) -> Message:
+    if view.run.id:
+        return message(
+            "advice.near_ties", "all near-ties with their logprobs: `parity runs show {run} --json`", run=view.run.named
+        )
+    return message("advice.near_ties_unsaved", "all near-ties with their logprobs: the same command with `--json`")
+
+
+def _all_findings(view: RunView) -> Message:
+    if view.run.id:
+        return message(
+            "advice.findings",
+            "all findings with their evidence: `parity runs show {run} --json`",
+            run=view.run.named,
+        )
+    return message("advice.findings_unsaved", "all findings with their evidence: the same command with `--json`")

@@ -98,7 +98,7 @@ def _lead(view: RunView, texts: Texts) -> str:
     drawn = not view.run.greedy
     parts = [
         texts(
-            _LEADS[bool(arm.corrupt), drawn],
+            "lead.asked" if facts.asked_otherwise(view) else _LEADS[bool(arm.corrupt), drawn],
             requests=len(view.requests),
             sampling=inline(facts.sampling_in_words(view)),
             baseline=code(view.run.baseline),

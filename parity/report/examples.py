@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from parity.comparator.detect.leak import PART_NAMES
 from parity.errors import ParityError
 from parity.messages import Message
 from parity.records import TokenIds
@@ -132,7 +133,8 @@ def _damage(view: RunView, finding: FindingView) -> Iterator[Section]:
 def _leak(view: RunView, finding: FindingView, evidence: LeakEvidence) -> Iterator[Section]:
     yield from _tokens(view, finding, evidence)
     if evidence.leaked_tokens:
-        whose = say("donor.tokens", donor=Code(evidence.donor), part=evidence.donor_part, start=evidence.donor_start)
+        part = PART_NAMES.get(evidence.donor_part, evidence.donor_part)
+        whose = say("donor.tokens", donor=Code(evidence.donor), part=part, start=evidence.donor_start)
         yield Section("heading.donor", (whose, Verbatim(_tokens_as_text(view, evidence.leaked_tokens))))
 
 

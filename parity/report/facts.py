@@ -104,6 +104,11 @@ def asked_differently(view: RunView) -> bool:
     return bool(view.corrupt) and all(Kind(one.kind).row.family is Family.INPUT for one in view.corrupt)
 
 
+def asked_otherwise(view: RunView) -> bool:
+    """Whether it was found of any completion that the arms were asked different things."""
+    return any(Kind(one.kind).row.family is Family.INPUT for one in view.corrupt)
+
+
 def rests_on_gaps(arm: ArmView) -> bool:
     """Whether anything in the arm was decided by what the reference thinks of a token."""
     return not arm.corrupt or any(Kind(kind).row.family in BY_GAPS for kind in arm.corrupt)
@@ -280,7 +285,7 @@ def inferred(view: RunView) -> Iterator[Message]:
     chosen = view.chosen
     if chosen is not None and chosen.is_corrupt and Kind(chosen.kind).row.family in READ_OFF_TOKENS:
         yield say("inferred.kind", kind=Code(chosen.kind), why=chosen.why)
-    for arm in view.suspected:
+    for arm in () if asked_differently(view) else view.suspected:  # of what was asked there is no rate
         if arm.faulty and arm.corrupt_interval is not None:
             low, high = arm.corrupt_interval
             yield say("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")

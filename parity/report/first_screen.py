@@ -40,7 +40,8 @@ def what(view: RunView) -> Message:
             baseline=Code(view.run.baseline),
         )
     claims = facts.claims(view, arm, drawn=not view.run.greedy)
-    return say("first.what", arm=Code(arm.name), claims=claims, baseline=Code(view.run.baseline))
+    name = "first.what.asked" if facts.asked_otherwise(view) else "first.what"
+    return say(name, arm=Code(arm.name), claims=claims, baseline=Code(view.run.baseline))
 
 
 def accused(view: RunView) -> ArmView:
@@ -61,7 +62,7 @@ def points(view: RunView) -> Iterator[Message]:
 
 def _of_fault(view: RunView, arm: ArmView) -> Iterator[Message]:
     yield from (say("first.condition", condition=one) for one in shared_conditions(view))
-    if arm.corrupt_interval is not None and arm.faulty:
+    if arm.corrupt_interval is not None and arm.faulty and not facts.asked_differently(view):
         low, high = arm.corrupt_interval
         yield say(
             "first.rate.whole" if arm.of_run else "first.rate",

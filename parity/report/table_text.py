@@ -259,7 +259,12 @@ def markdown(view: RunView, language: str = "en") -> str:
         ]
         for row in view.arms
     ]
-    parts = [inline(f"{view.run.model}: {render(view.question, language)}."), markdown_table(header, rows)]
+    short = message(
+        "table.short",
+        "Below a bound those are counted that ended by themselves, not by the limit of tokens.",
+    )
+    question = inline(f"{view.run.model}: {render(view.question, language)}.")
+    parts = [question, markdown_table(header, rows), render(short, language)]
     if view.outputs:
         parts.append(render(message("table.outputs", "Outputs:"), language))
         parts.append("\n".join(f"- {code(render(_output(output), language))}" for output in view.outputs))

@@ -60,6 +60,7 @@ ENGLISH: dict[str, str] = {
     "inside.more_located": "{more} more completions went wrong inside the forward pass",
     # the first screen
     "first.what": "**In {arm}, {claims}.** {baseline}, asked the same, is the baseline.",
+    "first.what.asked": "**In {arm}, {claims}.** {baseline} is the baseline.",
     "first.benign": "**Nothing corrupt was found in {arm}**: {near} of {completions} completions part from those of "
     "{baseline}, at near-ties.",
     "first.benign.drawn": "**Nothing corrupt was found in {arm}**: no test tells its {completions} completions, drawn "
@@ -83,6 +84,8 @@ ENGLISH: dict[str, str] = {
     # the description
     "lead.corrupt": "Every arm ran the same prompts ({requests}, as token ids; {sampling}) and was compared with "
     "{baseline}, token by token. In {arm}, {claims}. Kinds: {kinds}.",
+    "lead.asked": "The arms were not asked the same ({requests} requests; {baseline}: {sampling}); each was compared "
+    "with {baseline}. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.sampled": "Every arm ran the same prompts ({requests}, as token ids; {sampling}). Sampling is random, so "
     "tokens need not be equal, and distributions are compared. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.benign": "Every arm ran the same prompts ({requests}, as token ids; {sampling}) and was compared with "

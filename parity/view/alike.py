@@ -55,7 +55,9 @@ def groups(rows: Iterable[FindingRow]) -> list[Group]:
 def sign_said(name: str, value: str) -> Message:
     """In words; the name itself where there are none."""
     if name == "donor":
-        return message("tui.alike.donor", "from the {part} of another request", part=value)
+        from parity.comparator.detect.leak import PART_NAMES  # it brings the comparison along
+
+        return message("tui.alike.donor", "from the {part} of another request", part=PART_NAMES.get(value, value))
     if name == "offset":
         return message("tui.alike.offset", "donor at {offset} tokens", offset=value)
     if name == "period":

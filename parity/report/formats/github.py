@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parity.report import facts
+from parity.report.background import of_what_is_open, what_next
 from parity.report.escape import block, code, inline, table, without_paths
 from parity.report.examples import example
 from parity.report.format import Document, Format, Wanted
@@ -39,6 +40,8 @@ def step_summary(view: RunView, wanted: Wanted | None = None) -> str:
     if shown:
         parts.append(f"### {texts('heading.findings')}\n\n{_table(shown[:ROWS], texts)}")
         parts += sections_in_markdown(example(view, shown[0]), view, texts)
+    if of_what_is_open(view):
+        parts += what_next(view, texts)
     if len(shown) > ROWS:
         parts.append(texts("github.more", count=len(shown) - ROWS, run=view.run.id))
     if wanted.reasons:

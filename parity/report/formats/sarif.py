@@ -64,7 +64,7 @@ def sarif_log(view: RunView, wanted: Wanted | None = None) -> str:
 
 
 def _invocation(view: RunView) -> dict[str, Json]:
-    """Whether it ran, and why not."""
+    """Whether it ran and came to a conclusion, and why not."""
     said = [
         {
             "level": "error",
@@ -73,6 +73,15 @@ def _invocation(view: RunView) -> dict[str, Json]:
         }
         for name, why in facts.failures(view)
     ]
+    if view.run.verdict == "INCONCLUSIVE":  # without results, and none of them says that nothing is wrong
+        said += [
+            {
+                "level": "warning",
+                "message": {"text": _message(f"INCONCLUSIVE: {without_paths(str(why))}")},
+                "descriptor": {"id": "parity/inconclusive"},
+            }
+            for why in view.run.reasons
+        ]
     found: dict[str, Json] = {
         "executionSuccessful": view.run.verdict not in (None, "ERROR"),
         "startTimeUtc": _time(view),

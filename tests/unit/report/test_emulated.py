@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from captures import capture, completion, header, written
 from report_data import BASE, MTP, arm_case, make_case
@@ -21,7 +23,7 @@ from parity.records.emulated import proves
 from parity.report.format import Wanted
 from parity.report.formats.github import step_summary
 from parity.report.formats.html import html_report
-from parity.report.formats.json import json_report
+from parity.report.formats.json import json_report, schema
 from parity.report.formats.junit import junit_xml
 from parity.report.formats.md import bug_reports
 from parity.report.formats.sarif import sarif_log
@@ -63,6 +65,8 @@ def test_every_report_says_emulated(surface: str, how: str) -> None:
     arm = replace(real, backend=name.partition("/")[0], environment={**real.environment, **environment})
     said = SURFACES[surface](make_case(arms=[arm_case(BASE), arm]))
     without = SURFACES[surface](make_case(arms=[arm_case(BASE), real]))
+    if surface == "json":
+        jsonschema.validate(json.loads(said), schema())
     mark = '"emulated"' if surface == "sarif" else "emulated NPU"
     assert mark in said
     assert mark not in without

@@ -256,6 +256,17 @@ def test_sarif_suppresses_what_was_triaged_as_benign() -> None:
     assert value["runs"][0]["results"][0]["suppressions"][0]["kind"] == "external"
 
 
+def test_what_is_open_is_no_sarif_without_anything_wrong() -> None:
+    """Code scanning reads a log without results as one in which all is well."""
+    why = verbatim("26 completions differ and nothing says whether that is noise")
+    case = make_case(finding=None, run=run_of(verdict="INCONCLUSIVE", reasons=(why,)))
+    run = check_json(sarif_log(case), SARIF)["runs"][0]
+    assert run["results"] == []
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["level"] == "warning"
+    assert note["message"]["text"] == f"INCONCLUSIVE: {why}"
+
+
 def test_near_ties_open_no_alerts() -> None:
     near = finding_case(kind="near_tie", severity="benign", gap=0.05, length=1)
     run = check_json(sarif_log(make_case(finding=near)), SARIF)["runs"][0]

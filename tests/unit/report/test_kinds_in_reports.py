@@ -88,6 +88,10 @@ def test_arms_that_were_asked_different_things() -> None:
     report, shown = reported(view), terminal(view)
     assert ROUNDING not in report
     assert "2 of 8 completions answer another question than the baseline's" in report
+    assert ", asked the same, is the baseline" not in report
+    assert "ran the same prompts" not in report
+    assert "- Rate:" not in report
+    assert "are affected" not in report
     asked = section(report, "What was asked")
     assert "asked with 3 prompt tokens" in asked
     assert "asked with 4 prompt tokens" in asked
