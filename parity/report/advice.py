@@ -92,18 +92,17 @@ def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
         )
     elif needed:
         yield message(
-            "advice.more_to_see",
-            "to see a fault in 1 of {wanted} completions, judge {needed}: `parity run … --rounds {rounds}` (see "
-            "`parity power`)",
+            "advice.judge_more",
+            "to see a fault in 1 of {wanted} completions, judge {needed}: `{command}` (see `parity power`)",
             wanted=f"{10 / bound:,.0f}",
             needed=f"{needed:,}",
-            rounds=ceil(needed * view.run.rounds / judged),
+            command=_in_rounds(view, ceil(needed * view.run.rounds / judged)),
         )
     else:
         yield message(
-            "advice.more",
-            "to exclude rarer faults, run more: `parity run … --rounds {rounds}`",
-            rounds=10 * view.run.rounds,
+            "advice.run_more",
+            "to exclude rarer faults, run more: `{command}`",
+            command=_in_rounds(view, 10 * view.run.rounds),
         )
     if brief:
         show = f"`parity runs show {view.run.named}`" if view.run.id else "`--details`"
@@ -143,12 +142,10 @@ def _diverged(view: RunView) -> Iterator[Message]:
         if any(arm.backend == REPLAY for arm in view.arms):  # which has its rounds, and no more
             yield message("advice.again_recorded", "see whether it comes back, and how often: the same command again")
         else:
-            rounds = ("--rounds", str(5 * run.rounds))
-            words = Here(view).on_plan(*rounds)
             yield message(
                 "advice.again_rounds",
                 "see whether it comes back, and how often: `{command}`",
-                command=" ".join(("parity run …", *rounds)) if words is None else shlex.join(["parity", *words]),
+                command=_in_rounds(view, 5 * run.rounds),
             )
         # Of captures from elsewhere there is no plan to run again, and a recording answers nothing new.
         if run.id and run.source == "run" and view.baseline.backend != REPLAY:
@@ -165,6 +162,12 @@ def _diverged(view: RunView) -> Iterator[Message]:
             yield message("advice.narrow_rows", "narrow it down by hand: one row (`--max-num-seqs 1`)")
     if run.id:
         yield message("advice.report", "the bug report: `parity report {run}`", run=run.named)
+
+
+def _in_rounds(view: RunView, rounds: int) -> str:
+    """The command that runs the plan again in so many rounds; of captures from elsewhere nobody knows its beginning."""
+    words = Here(view).on_plan("--rounds", str(rounds))
+    return f"parity run … --rounds {rounds}" if words is None else shlex.join(["parity", *words])
 
 
 def _all_near_ties(view: RunView) -> Message:
