@@ -16,7 +16,7 @@ from parity.report.format import REPOSITORIES
 from parity.report.known import Match, known_bugs, link, matches
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
-from parity.view import NextCommand, RunView, next_commands
+from parity.view import ArmView, NextCommand, RunView, next_commands
 from parity.view.experiments import proposed
 
 
@@ -92,13 +92,19 @@ _LEADS: Final = {
 """By whether anything is corrupt, and whether tokens were drawn at random."""
 
 
+def _which_lead(view: RunView, arm: ArmView, *, drawn: bool) -> str:
+    if facts.asked_otherwise(view):
+        return "lead.asked"
+    return "lead.failed" if facts.failed(view) is not None else _LEADS[bool(arm.corrupt), drawn]
+
+
 def _lead(view: RunView, texts: Texts) -> str:
     arm = (view.against_baseline if view.baseline_is_at_fault else view.suspected or view.candidates or view.arms)[0]
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
     drawn = not view.run.greedy
     parts = [
         texts(
-            "lead.asked" if facts.asked_otherwise(view) else _LEADS[bool(arm.corrupt), drawn],
+            _which_lead(view, arm, drawn=drawn),
             requests=len(view.requests),
             sampling=inline(facts.sampling_in_words(view)),
             baseline=code(view.run.baseline),

@@ -58,7 +58,9 @@ def title(view: RunView, texts: Texts) -> str:
         "near": arm.count("near_tie"),
         "corrupt": arm.faulty,
     }
-    if (why := view.open_reason) is not None:
+    if (lost := failed(view)) is not None:
+        text = texts("title.failed", why=texts.said(lost[1]), **common)
+    elif (why := view.open_reason) is not None:
         if view.baseline_is_at_fault:
             rejected = max(one.stats["arbiter"]["candidate"] for one in view.against_baseline)
             text = texts("title.baseline", arbiter=view.run.arbiter, count=rejected, **common)
@@ -145,13 +147,23 @@ def role(arm: ArmView, texts: Texts) -> str:
     return texts("baseline") if arm.is_baseline else texts("control") if arm.is_control else ""
 
 
+def failed(view: RunView) -> tuple[list[str], Message] | None:
+    """The arms, or the run, that failed, and the first why; None where something was found all the same."""
+    found = failures(view)
+    if not found or view.run.verdict not in (None, "ERROR") or any(arm.corrupt for arm in view.candidates):
+        return None
+    why = next(iter(view.run.reasons), found[0][1])
+    said = why.parameters.get("said")  # without the end of a log, which stands in lines of its own
+    return [name for name, _ in found], said if isinstance(said, Message) and "\n" in str(why) else why
+
+
 def cells(arm: ArmView) -> list[str]:
     """What stands beside an arm's name in a table: completions, identical, near-ties, corrupt, shortest, acceptance,
     tokens per second."""
-    counts = (arm.count("identical"), arm.count("near_tie"), arm.faulty)
+    counts = (arm.count("identical"), arm.count("near_tie"), arm.faulty) if arm.compared else ("-", "-", "-")
     return [
         str(arm.completions),
-        *("-" if arm.is_baseline else str(count) for count in counts),
+        *map(str, counts),
         str(min(arm.lengths, default="-")),
         "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}",
         f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
@@ -169,6 +181,9 @@ def sampling_in_words(view: RunView) -> str:
 def measured(view: RunView) -> Iterator[Message]:
     baseline = Code(view.run.baseline)
     for arm in [*view.candidates, *view.controls]:
+        if not arm.compared:
+            yield say("measured.not_compared", arm=Code(arm.name), completions=arm.completions)
+            continue
         yield say(
             "measured.counts" if view.run.greedy else "measured.counts.drawn",
             arm=Code(arm.name),

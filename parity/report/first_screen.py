@@ -26,6 +26,8 @@ def notes(view: RunView) -> Iterator[Message]:
 def what(view: RunView) -> Message:
     """What is wrong, in one sentence."""
     arm = accused(view)
+    if (lost := facts.failed(view)) is not None:
+        return say("first.failed", arms=list(map(Code, lost[0])), why=lost[1])
     if (why := view.open_reason) is not None:
         if view.baseline_is_at_fault:
             arms = [Code(one.name) for one in view.against_baseline]

@@ -23,6 +23,7 @@ ENGLISH: dict[str, str] = {
     "title.benign": "no fault: {near} of {completions} completions part at near-ties with {setting} ({model}, "
     "{version})",
     "title.benign.drawn": "no fault: {completions} completions drawn with {setting} ({model}, {version})",
+    "title.failed": "failed: {why} ({model}, {version})",
     "title.open": "not decided: {why} ({model}, {version})",
     "title.baseline": "tokens that {arbiter} does not support in {count} completions with {setting} ({model}, "
     "{version})",
@@ -65,6 +66,7 @@ ENGLISH: dict[str, str] = {
     "{baseline}, at near-ties.",
     "first.benign.drawn": "**Nothing corrupt was found in {arm}**: no test tells its {completions} completions, drawn "
     "at random, from those of {baseline}.",
+    "first.failed": "**Nothing is known of {arms}**: {why}",
     "first.open": "**Not decided**: {why}",
     "first.baseline": "**{baseline} is accused, not {arms}**: {why}",
     "first.condition": "Common condition: {condition}",
@@ -86,6 +88,8 @@ ENGLISH: dict[str, str] = {
     "{baseline}, token by token. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.asked": "The arms were not asked the same ({requests} requests; {baseline}: {sampling}); each was compared "
     "with {baseline}. In {arm}, {claims}. Kinds: {kinds}.",
+    "lead.failed": "What else is compared ran the same prompts ({requests}, as token ids; {sampling}), with "
+    "{baseline} as the baseline.",
     "lead.sampled": "Every arm ran the same prompts ({requests}, as token ids; {sampling}). Sampling is random, so "
     "tokens need not be equal, and distributions are compared. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.benign": "Every arm ran the same prompts ({requests}, as token ids; {sampling}) and was compared with "
@@ -160,6 +164,7 @@ ENGLISH: dict[str, str] = {
     # measured and inferred
     "measured.counts": "{arm}: {completions} completions, {identical} identical to {baseline}, {near} part at "
     "near-ties only, {corrupt} corrupt{kinds}.",
+    "measured.not_compared": "{arm}: {completions} completions, not compared.",
     "measured.counts.drawn": "{arm}: {completions} completions drawn at random, {corrupt} corrupt{kinds}.",
     "measured.kinds": " ({kinds})",
     "kind.count": "{kind} ({count})",

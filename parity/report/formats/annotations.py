@@ -31,6 +31,8 @@ def _lines(view: RunView, wanted: Wanted) -> Iterator[str]:
     verdict = wanted.verdict or view.run.verdict or str(view.run.status)
     reasons: Sequence[str] = wanted.broken or [texts.said(one) for one in view.run.reasons]
     level = LEVELS.get(verdict, "error")
+    if not reasons and (lost := facts.failed(view)) is not None:
+        reasons = [texts.said(lost[1])]
     why = "; ".join(reasons) if verdict != "PASS" else ""
     yield command(level, f"parity: {verdict}", why or str(view.question))
     for name, said in facts.failures(view):

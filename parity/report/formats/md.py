@@ -113,6 +113,9 @@ def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Messag
             "report.advice.planted", "a fault was planted in that engine on purpose: an example, not to be filed"
         )
         return
+    if (lost := facts.failed(view)) is not None:
+        yield message("report.advice.open", "nothing to file yet: {why}", why=lost[1])
+        return
     if view.open_reason is not None:
         yield message("report.advice.open", "nothing to file yet: {why}", why=view.open_reason)
         return

@@ -68,7 +68,7 @@ def _invocation(view: RunView) -> dict[str, Json]:
     said = [
         {
             "level": "error",
-            "message": {"text": _message(f"{name}: {without_paths(str(why))}")},
+            "message": {"text": _lines_of(name, without_paths(str(why)))},
             "descriptor": {"id": "parity/failed"},
         }
         for name, why in facts.failures(view)
@@ -169,6 +169,12 @@ def _lines(capture: str | None) -> dict[Key, int]:
         return {completion.key: completion.line for completion in read_capture(Path(capture), partial=True)}
     except ParityError:
         return {}
+
+
+def _lines_of(name: str, text: str) -> str:
+    """Of a failure, which ends with lines of a log; the name once."""
+    named = text if text.startswith(name) else f"{name}: {text}"
+    return "\n".join(map(_message, named.split("\n")))
 
 
 def _message(text: str) -> str:

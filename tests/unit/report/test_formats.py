@@ -256,6 +256,16 @@ def test_sarif_suppresses_what_was_triaged_as_benign() -> None:
     assert value["runs"][0]["results"][0]["suppressions"][0]["kind"] == "external"
 
 
+def test_a_failure_names_its_arm_once_and_keeps_the_lines_of_a_log() -> None:
+    why = verbatim("cpu/mtp: the worker ended\nthe end of the log:\n  [last] {words}")
+    arms = [arm_case(BASE), arm_case(MTP, corrupt=False, verdict=None, status="failed", message=why, tally=())]
+    case = make_case(arms=arms, finding=None, run=run_of(verdict="ERROR", reasons=(), message=why))
+    run = check_json(sarif_log(case), SARIF)["runs"][0]
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"] == "cpu/mtp: the worker ended\nthe end of the log:\n  \\[last\\] {{words}}"
+    assert workflow_commands(case, Wanted(Texts())).startswith("::error title=parity%3A ERROR::cpu/mtp: the worker")
+
+
 def test_what_is_open_is_no_sarif_without_anything_wrong() -> None:
     """Code scanning reads a log without results as one in which all is well."""
     why = verbatim("26 completions differ and nothing says whether that is noise")
@@ -283,6 +293,9 @@ def test_a_run_that_failed_says_why_in_every_format() -> None:
     assert not sarif["executionSuccessful"]
     assert said in sarif["toolExecutionNotifications"][0]["message"]["text"]
     assert said in step_summary(case)
+    assert "| `cpu/mtp` | " in step_summary(case)
+    assert "Nothing corrupt was found" not in html_report(case)
+    assert "Nothing is known of" in html_report(case)
     assert said in lxml_html.document_fromstring(html_report(case)).text_content()
     assert said in check_json(json_report(case), REPORT)["run"]["message"]
     assert said in etree.fromstring(junit_xml(case).encode()).find(".//error").get("message")
