@@ -6,12 +6,31 @@ import os
 import shlex
 from pathlib import Path
 
+from parity.errors import ParityError
+from parity.messages import message
+
+
+def expanded(path: str | Path) -> Path:
+    """`~` and `~user` as shells have them. Raises ParityError where nobody is called so."""
+    found = os.path.expanduser(path)
+    name = Path(path).parts[:1]
+    if name and name[0].startswith("~") and str(found) == str(path):
+        raise ParityError(
+            message(
+                "paths.nobody", "{path}: there is no user {name!r} on this machine", path=str(path), name=name[0][1:]
+            ),
+            hint=message(
+                "paths.home", "name the directory itself; `~/` is your own, and `./~…` a file that is called so"
+            ),
+        )
+    return Path(found)
+
 
 def data_dir() -> Path:
     """The data directory: $PARITY_HOME, or the platform's per-user data directory for "parity"."""
     home = os.environ.get("PARITY_HOME")
     if home:
-        return Path(home).expanduser().absolute()
+        return expanded(home).absolute()
     import platformdirs
 
     return Path(platformdirs.user_data_dir("parity", appauthor=False))
@@ -23,7 +42,7 @@ def default_database() -> Path:
 
 def elsewhere(database: Path) -> str:
     """The absolute path of a database that commands do not use by themselves; "" for the one that they do."""
-    path = database.expanduser().absolute()
+    path = expanded(database).absolute()
     return "" if path == default_database().absolute() else str(path)
 
 

@@ -22,7 +22,7 @@ BUILT: dict[str, dict[str, Any]] = {
 def folder() -> Path | None:
     """The checkout, where there is one."""
     value = os.environ.get(VARIABLE)
-    return Path(value).expanduser().absolute() if value else None
+    return Path(os.path.expanduser(value)).absolute() if value else None
 
 
 def put_first() -> None:

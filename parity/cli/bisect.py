@@ -116,7 +116,7 @@ def versions(
 
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, run_id, plan_file, arm), options)
-    listed = between(named or _known_versions(subject.arm.backend), older, newer)
+    listed = between(named or known_versions(subject.arm.backend), older, newer)
     for version in listed:
         load_backend(f"{subject.arm.backend.partition('@')[0]}@{version}")  # a mistake costs no start of an engine
     directory = options.out or subject.directory(f"versions {fixed_baseline}")
@@ -179,7 +179,7 @@ def _suspect(store: Store, run_id: str | None) -> Suspect | None:
     return of_store(store, store.run(run_id).id, limit=1).suspect_of_any
 
 
-def _known_versions(backend: str) -> Sequence[str]:
+def known_versions(backend: str) -> Sequence[str]:
     from parity.run import Versioned, load_backend
 
     adapter = load_backend(backend.partition("@")[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -15,6 +14,7 @@ from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.options import PlanOptions
 from parity.errors import ParityError
 from parity.messages import message
+from parity.paths import expanded
 from parity.pipeline.arms import OwnArm
 from parity.pipeline.planning import PlanRequest
 from parity.pipeline.recorded import Questions, questions_of
@@ -44,7 +44,7 @@ def recorded_questions(own: Sequence[OwnArm], options: PlanOptions) -> Questions
     captures = [arm.settings["capture"] for arm in own if "capture" in arm.settings]
     if not captures or asks_something("prompts", "suite"):
         return None
-    return questions_of(Path(captures[0]).expanduser())
+    return questions_of(expanded(captures[0]))
 
 
 def plan_request(options: PlanOptions) -> PlanRequest:

@@ -14,7 +14,9 @@ import click
 
 from parity.cli.shared import database_option
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import Message, message
+from parity.paths import expanded
 
 if TYPE_CHECKING:
     from parity.store import FindingRow, RunRow
@@ -58,7 +60,7 @@ def _serve(run: str | None, db: Path | None, port: int) -> None:
             hint=shlex.join([sys.executable, "-m", "pip", "install", "textual-serve"]),
         ) from error
     # An absolute path: the server starts one process for each visitor, and nothing says from where.
-    database = ["--db", str(db.expanduser().absolute())] if db else []
+    database = ["--db", str(expanded(db).absolute())] if db else []
     command = [sys.executable, "-m", "parity", "tui", *([run] if run else []), *database]
     server.Server(shlex.join(command), host="localhost", port=port, title="parity").serve()
 
@@ -68,7 +70,7 @@ def _report(database: Path, finding: FindingRow) -> str:
     from parity.store import Store
 
     with Store.open(database, create=False) as store:
-        return write_report(store, str(finding.id))
+        return write_report(store, f"finding:{finding.id}")
 
 
 def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequence[FollowUp]:
@@ -104,28 +106,54 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
                     ask=message(
                         "tui.do.versions.ask", "A version that is good and one that is bad, such as 0.27.1 0.32.0"
                     ),
-                    cannot=cannot,
+                    cannot=cannot or _no_versions(finding.arm),
                 ),
             ]
         script = f"repro-{run.id}-{finding.id}.py"
         found.append(
             FollowUp(
                 message("tui.do.repro", "Write a script"),
-                ("repro", number, "-o", script, *there),
+                ("repro", f"finding:{number}", "-o", script, *there),
                 message("tui.do.repro.what", "it shows the fault with vLLM alone"),
                 cannot=_cannot_answer(run, finding.arm),
             )
         )
     if not ran:
         return found
-    if actual_status(run) == "interrupted":
-        return [*found, FollowUp(message("tui.do.finish", "Finish the run"), ("run", "--resume", run.id, *there))]
-    words = shlex.split(run.command)
-    if words[:2] == ["parity", "run"]:
-        again = tuple(_without_directory(words[1:]))
+    status = actual_status(run)
+    if status in ("interrupted", "failed"):
+        what = message("tui.do.finish.what", "once what failed is mended") if status == "failed" else None
+        found.append(FollowUp(message("tui.do.finish", "Finish the run"), ("run", "--resume", run.id, *there), what))
+    again = () if status == "interrupted" else _again(database, run)
+    if again:
         what = message("tui.do.again.what", "the same plan; triage is recognised in the new run")
-        return [*found, FollowUp(message("tui.do.again", "Run it again"), again, what)]
+        found.append(FollowUp(message("tui.do.again", "Run it again"), again, what))
     return found
+
+
+def _again(database: Path, run: RunRow) -> tuple[str, ...]:
+    """The plan itself, where there is one to run: the paths of the command may be those of another directory. Of
+    recordings the command; () where there is none."""
+    from parity.pipeline.directory import RunDirectory
+    from parity.view.at_hand import REPLAY
+
+    if run.directory and not any(arm.backend == REPLAY for arm in run.plan.arms):
+        plan = RunDirectory(Path(run.directory)).plan_file
+        if is_file(plan):
+            return ("run", "--plan", str(plan), "--db", str(database))
+    words = shlex.split(run.command)
+    return tuple(_without_directory(words[1:])) if words[:2] == ["parity", "run"] else ()
+
+
+def _no_versions(arm: str) -> Message | None:
+    """Why the versions of this arm's engine cannot be bisected without naming them."""
+    from parity.cli.bisect import known_versions
+
+    try:
+        known_versions(arm.partition("/")[0])
+    except ParityError as error:
+        return error.message
+    return None
 
 
 def _cannot_answer(run: RunRow, *names: str) -> Message | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parity.errors import ParityError
 from parity.messages import message
+from parity.paths import expanded
 from parity.plan import Plan, check_fingerprint, read_checkpoint
 from parity.run import Backend
 
@@ -38,7 +39,7 @@ def locate_model(plan: Plan, override: Path | None, backends: Mapping[str, Backe
             if (model := backend.default_model()) is not None and model.name == plan.model.name
         ]
     for place in places:
-        if place.expanduser().is_dir():
+        if expanded(place).is_dir():
             found = read_checkpoint(place, weights="weights" in plan.model.fingerprint).model
             check_fingerprint(plan.model, found)
             return plan.with_model_path(found.path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.errors import ParityError
 from parity.messages import Message, message
+from parity.paths import expanded
 from parity.plan import Arm, Plan
 from parity.plan.matrix import ENVIRONMENT, Axis
 from parity.plan.variants import DEPLOYED
@@ -50,8 +51,8 @@ def deployments(source: str | None, backends: Mapping[str, Backend]) -> dict[str
 def served_model(found: Mapping[str, Deployment]) -> Path | None:
     """The checkpoint that the deployment serves; None where it names none. Raises ParityError where it is not here."""
     model = next((one.model for one in found.values() if one.model is not None), None)
-    if model is None or Path(model).expanduser().is_dir():
-        return None if model is None else Path(model).expanduser()
+    if model is None or expanded(model).is_dir():
+        return None if model is None else expanded(model)
     raise ParityError(
         message(
             "pipeline.served_elsewhere", "the deployment serves {model!r}, which is no directory here", model=model

@@ -17,7 +17,7 @@ from parity.errors import ParityError, reading, writing
 from parity.files import is_file, leads_to, read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
-from parity.paths import make_private, runs_dir
+from parity.paths import expanded, make_private, runs_dir
 from parity.plan import Plan, read_plan
 from parity.plan.hosts import Host
 from parity.plan.trusting import hosts_to_use, plan_to_run
@@ -60,7 +60,7 @@ class RunDirectory:
     @classmethod
     def create(cls, plan: Plan, run_id: str, root: Path | None, about: dict[str, Json]) -> RunDirectory:
         """A new directory with the plan in it. Raises ParityError where it cannot be written or is taken."""
-        directory = cls((root or runs_dir() / run_id).expanduser().absolute())
+        directory = cls(expanded(root or runs_dir() / run_id).absolute())
         with writing(
             directory.root,
             message(
@@ -87,7 +87,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, root: Path) -> RunDirectory:
-        directory = cls(root.expanduser().absolute())
+        directory = cls(expanded(root).absolute())
         if not is_file(directory.plan_file):
             raise ParityError(
                 message(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from parity.errors import ParityError, reading
 from parity.files import open_regular, read_whole
 from parity.messages import message
+from parity.paths import expanded
 from parity.plan.parts import Model
 from parity.records import Json
 
@@ -40,7 +41,7 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
 
     `weights` False: it may lack them, since no engine here loads it; the fingerprint lacks them as well then.
     """
-    where = Path(path).expanduser().absolute()
+    where = expanded(path).absolute()
     if not where.is_dir():
         raise ParityError(
             message("plan.model_directory_not", "the model directory {where} does not exist", where=str(where)),

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, message
+from parity.paths import expanded
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
 from parity.records import Header
@@ -166,7 +167,7 @@ class Link:
             if isinstance(self._backend, Remote):
                 env = {**self._backend.far_env(lambda source: run_python(host, source)), **env}
         else:
-            found = Path(host.python).expanduser() if host.python else self._backend.interpreter(self.say)
+            found = expanded(host.python) if host.python else self._backend.interpreter(self.say)
             python = str(found)
             env = {**self._backend.launch_env(found), **env}
         env.update(host.env)

@@ -20,7 +20,7 @@ import orjson
 
 from parity.errors import ParityError
 from parity.messages import message
-from parity.paths import default_database, make_private
+from parity.paths import default_database, expanded, make_private
 from parity.records import Json
 from parity.store.guard import guard, remember_whole
 
@@ -113,7 +113,7 @@ class Connection:
         With `create` false a missing file is an error. Raises ParityError for a database that is newer
         than this parity, locked, unwritable, or not a database.
         """
-        where = Path(path).expanduser().absolute() if path is not None else default_database()
+        where = expanded(path).absolute() if path is not None else default_database()
         if where.is_dir():
             raise ParityError(
                 message("store.database_directory", "the database {where} is a directory", where=str(where)),

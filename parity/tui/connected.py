@@ -17,7 +17,7 @@ from textual.worker import get_current_worker
 from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, message
-from parity.paths import default_database
+from parity.paths import default_database, expanded
 from parity.store.browse import Browser
 from parity.tui.format import error_text, plain
 from parity.tui.typed_ahead import TypedAheadApp
@@ -39,7 +39,7 @@ class ConnectedApp(TypedAheadApp):
 
     def __init__(self, database: Path | None = None) -> None:
         super().__init__()
-        self.database = (database or default_database()).expanduser().absolute()
+        self.database = expanded(database or default_database()).absolute()
         self.store: Browser | None = None
         self.not_opened: ParityError | None = None
         """Why there is no store."""

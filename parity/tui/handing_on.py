@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from textual.app import SuspendNotSupported
 from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, message
+from parity.paths import expanded
 from parity.store import FindingRow, RunRow
 from parity.tui.connected import ConnectedApp
 from parity.tui.format import plain, short_path
@@ -129,8 +131,10 @@ class HandingOnApp(ConnectedApp):
         def named(answer: str | None) -> None:
             if not answer:
                 return
-            path = Path(answer).expanduser().absolute()
-            if path.exists():
+            path = self.attempt(lambda: expanded(answer).absolute(), None)
+            if path is None:
+                return
+            if os.path.lexists(path):  # of a name that no system takes it says no, and writing says why
                 self.push_screen(
                     Confirm(message("tui.overwrite", "Overwrite {path}?", path=plain(path))),
                     lambda yes: self.attempt(lambda: write(path), None) if yes else None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from parity.capture import read_capture
 from parity.messages import Message, message
+from parity.paths import expanded
 from parity.plan import Plan
 from parity.plan.parts import Arm
 
@@ -64,7 +64,7 @@ def _undrawn(plan: Plan, baseline: Arm) -> Message:
 
 def _has_logprobs(arm: Arm) -> bool:
     """Whether the recording lists the tokens that might have stood in each place, or its scores do."""
-    capture = read_capture(Path(str(arm.engine["capture"])).expanduser(), partial=True)
+    capture = read_capture(expanded(str(arm.engine["capture"])), partial=True)
     return bool(capture.scores) or all(one.lists is not None or one.logprobs is not None for one in capture)
 
 

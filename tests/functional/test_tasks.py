@@ -13,6 +13,7 @@ import pytest
 import real_run
 from driving import Person, drive, squeezed
 from plans import rough_plan
+from textual.widgets import Input
 
 from parity.cli.tui import _follow_ups, _report
 from parity.pipeline.directory import RunDirectory
@@ -59,6 +60,31 @@ def test_find_the_corrupt_one_read_why_mark_it_and_write_the_report(database: Pa
     report = (tmp_path / "cwd" / f"report-{row.run}-{row.id}.md").read_text(encoding="utf-8")
     assert "duplication" in report
     assert "vllm" in report.lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("~nosuchuser/report.md", "there is no user"),
+        ("x" * 300, "cannot be written"),
+        ("/proc/none/report.md", "cannot be written"),
+        ("missing/report.md", "cannot be written"),
+        ("..", "Overwrite"),
+        ("报告 \u202e.md", "written to"),
+    ],
+)
+def test_a_name_that_no_file_has_is_said(database: Path, name: str, said: str) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("emitted again")
+        await person.press("w")
+        await person.sees("Write the bug report to")
+        for field in person.pilot.app.screen.query(Input):
+            field.value = name
+        await person.press("enter")
+        await (person.sees(said) if said == "Overwrite" else person.told(said))
+
+    drive(database, task, size=(60, 15), outside=Outside(_report, _follow_ups))
 
 
 def test_near_ties_come_and_go_with_one_key(database: Path) -> None:
@@ -427,6 +453,28 @@ def test_a_run_again_does_not_go_into_the_old_directory(database: Path) -> None:
     with Store.open(database) as store:
         (again,) = _follow_ups(database, store.run("20261121-110000-bbbb"), None)
     assert again.line == "parity run --max-tokens 8 -k 2"
+
+
+def test_a_failed_run_can_be_finished_or_run_again_wherever_one_is(database: Path, tmp_path: Path) -> None:
+    """By its plan: the paths of its command may be those of another directory."""
+    plan = tmp_path / "run" / "plan.json"
+    plan.parent.mkdir()
+    plan.write_text("{}", encoding="utf-8")
+    with sqlite3.connect(database) as raw:
+        raw.execute("UPDATE runs SET status = 'failed', verdict = 'ERROR', directory = ?", [str(plan.parent)])
+    raw.close()
+    with Store.open(database) as store:
+        finish, again = _follow_ups(database, store.run("20261121-110000-bbbb"), None)
+    assert finish.line == f"parity run --resume 20261121-110000-bbbb --db {database}"
+    assert again.line == f"parity run --plan {plan} --db {database}"
+
+
+def test_a_finding_is_named_so_that_it_is_no_run(database: Path) -> None:
+    """`2` is the beginning of every run of this century."""
+    row = finding(database, "p63")
+    with Store.open(database) as store:
+        commands = [one.line for one in _follow_ups(database, store.run(row.run), row)]
+    assert [one for one in commands if one.startswith(f"parity repro finding:{row.id} -o ")]
 
 
 def test_a_bisect_asks_for_the_versions(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

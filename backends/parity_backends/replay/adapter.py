@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from parity.capture.shards import files_of, is_there
 from parity.errors import ParityError
 from parity.messages import Message, heard, message, shortened, verbatim
+from parity.paths import expanded
 from parity.run.backend import Detection, hint_for
 from parity_backends.bundle import FIRST, bundle
 from parity_backends.refusals import WithoutEngine, check_settings
@@ -66,7 +67,7 @@ class ReplayBackend(WithoutEngine):
                 message("replay.no_capture", "backend 'replay' starts no engine: it needs a recorded capture"),
                 hint=message("replay.name_it", "name it with --replay [NAME=]CAPTURE, once for each"),
             )
-        path = Path(capture).expanduser().absolute()
+        path = expanded(capture).absolute()
         if not is_there(path):
             raise ParityError(
                 message("replay.no_file", "there is no recording {path}", path=str(path)),

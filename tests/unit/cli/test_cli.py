@@ -72,6 +72,20 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 # --------------------------------------------------------------------------- starting
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["runs", "list", "--db", "~nobody-is-called-so/parity.db"],
+        ["run", "--resume", "--out", "~nobody-is-called-so/run"],
+        ["plan", "--suite", "smoke", "--model", "~nobody-is-called-so/model"],
+    ],
+)
+def test_the_home_of_nobody_is_no_fault_of_parity(invoke: Any, args: list[str]) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert "there is no user 'nobody-is-called-so' on this machine" in " ".join(result.stderr.split())
+
+
 def test_help_answers_at_once() -> None:
     """In seconds of the processor, where the system counts those of children: the machine may do other work as well."""
     times = []

@@ -6,11 +6,11 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from parity.errors import ParityError
 from parity.messages import message
+from parity.paths import expanded
 from parity.plan.trusting import of_settings
 from parity.records.deployment import Deployment
 from parity.secrecy import without_secrets
@@ -121,7 +121,7 @@ def _recipe(path: str) -> list[str]:
     """The words of a recipe. Raises ParityError for one of somebody else that would have code imported."""
     words = words_of_recipe(path)
     would = list(of_settings({name: value for name, value in _values(words).items() if not flags.is_aside(name)}))
-    if would and trust_in(Path(path).expanduser()) is Trust.NONE:
+    if would and trust_in(expanded(path)) is Trust.NONE:
         raise ParityError(
             message(
                 "serve.untrusted",
@@ -132,7 +132,7 @@ def _recipe(path: str) -> list[str]:
             hint=message(
                 "trust.look",
                 "read it; then `parity trust {directory}` takes what lies there",
-                directory=str(Path(path).expanduser().resolve().parent),
+                directory=str(expanded(path).resolve().parent),
             ),
         )
     return words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,6 +10,7 @@ import yaml
 from parity.errors import ParityError
 from parity.files import read_whole
 from parity.messages import Message, message
+from parity.paths import expanded
 
 MOST_BYTES = 1 << 20
 MOST_VALUES = 10_000
@@ -31,7 +31,7 @@ def words_of_recipe(path: str) -> list[str]:
     Raises ParityError for a file that cannot be read or holds no settings.
     """
     try:
-        value = yaml.safe_load(read_whole(Path(path).expanduser(), MOST_BYTES).decode("utf-8"))
+        value = yaml.safe_load(read_whole(expanded(path), MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise ParityError(
             message(
