@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from parity.messages import Message
+from parity.messages import Message, seams
 
 LANGUAGES: Final = ("en", "zh")
 VARIABLE: Final = "PARITY_LANG"
@@ -53,7 +53,7 @@ def render(said: Message | str, language: str | None = None) -> str:
 def translate(message: Message, language: str | None = None) -> str:
     """The template of a message in a language (default: the one in use); in English where there is no translation."""
     if not message.id:
-        return message.template
+        return seams(message)
     catalogue = _catalogue(language or current())
     count = message.parameters.get("count")
     found = catalogue.ngettext(message.id, message.id, count) if isinstance(count, int) else message.id

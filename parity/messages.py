@@ -151,6 +151,21 @@ def joined(parts: Sequence[Message | str], by: str = "\n") -> Message:
     return Message(VERBATIM, literal(by).join(f"{{{name}}}" for name in named), named)
 
 
+def seams(said: Message) -> str:
+    """The template of one that was `joined`, with a place for each part also where it was read from JSON, which keeps
+    the English text alone; of any other its own."""
+    text, template, at = said.render(), "", 0
+    for number in range(len(said.parameters)):
+        name = f"part_{number}"
+        part = str(_shown(said.parameters.get(name, ""), None))
+        found = text.find(part, at)
+        if name not in said.parameters or found < 0:
+            return said.template
+        template += f"{literal(text[at:found])}{{{name}}}"
+        at = found + len(part)
+    return template + literal(text[at:]) if template else said.template
+
+
 def literal(text: str) -> str:
     """The template that becomes `text`."""
     return text.replace("{", "{{").replace("}", "}}")

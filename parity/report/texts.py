@@ -81,6 +81,7 @@ ENGLISH: dict[str, str] = {
     "first.cause.step": "The first step that broke: {cause}",
     "first.cause.located": "Inside the forward pass: {cause}",
     "first.again": "To see it again: {command}, with the script below.",
+    "first.again.named": "To see it again: {command}, with the script that is named below.",
     "first.again.run": "To see it again: {command}",
     "fold.rest": "How it was judged, all arms, what was not checked, known reports",
     # the description

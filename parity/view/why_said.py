@@ -59,7 +59,7 @@ def sentence(one: Why, each: Association) -> Message:
     numbers: dict[str, Any] = {
         "with_fault": each.with_fault,
         "faults": found.faults,
-        "share": each.row_steps / max(1, found.row_steps),
+        "part": _part(each.row_steps / max(1, found.row_steps)),
         "odds": each.odds,
         "p": f"< {LEAST:g}" if each.p < LEAST else f"= {each.p:.1g}",
         "adjusted": f"< {LEAST:g}" if each.adjusted < LEAST else f"{each.adjusted:.1g}",
@@ -69,24 +69,29 @@ def sentence(one: Why, each: Association) -> Message:
     if each.form is Form.BOTH:
         return message(
             "why.both",
-            "{with_fault} of {faults}: {first}, and {second}; so are {share:.1%} of all row-steps (odds ratio "
+            "{with_fault} of {faults}: {first}, and {second}; so are {part} of all row-steps (odds ratio "
             "{odds:,.1f}, p {p}, corrected {adjusted}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     if each.form is Form.EITHER:
         return message(
             "why.either",
-            "two causes: {with_fault} of {faults}: {first}, or {second}; so are {share:.1%} of all row-steps (odds "
+            "two causes: {with_fault} of {faults}: {first}, or {second}; so are {part} of all row-steps (odds "
             "ratio {odds:,.1f}, p {p}, corrected {adjusted}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     return message(
         "why.condition",
-        "{with_fault} of {faults}: {condition}; so are {share:.1%} of all row-steps (odds ratio {odds:,.1f}, "
+        "{with_fault} of {faults}: {condition}; so are {part} of all row-steps (odds ratio {odds:,.1f}, "
         "p {p}, corrected {adjusted}){others}",
         condition=names[0],
         **numbers,
     )
+
+
+def _part(share: float) -> str:
+    """Of what is rare not 0.0%, which would be of none."""
+    return f"{100 * share:.1g}%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def unknown(one: Why) -> Iterator[Message]:

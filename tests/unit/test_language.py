@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parity import language
 from parity.language import in_a_row, render
-from parity.messages import Message, literal, message, verbatim
+from parity.messages import Message, joined, literal, message, verbatim
 from parity.text import cell_width, wrap
 
 LEAK = message("kind.row_leak", "tokens of another request")
@@ -124,3 +124,19 @@ def test_chinese_sentences_stand_in_a_row_without_blanks() -> None:
     assert in_a_row(["又输出了一遍。", "差距 2.38 nats。"]) == "又输出了一遍。差距 2.38 nats。"
     assert in_a_row(["One.", "Two.", "三。", "four"]) == "One. Two. 三。four"
     assert in_a_row([]) == ""
+
+
+@pytest.mark.parametrize("by", ["", "\n", "; {x} "])
+def test_what_was_joined_is_translated_after_it_was_stored(by: str) -> None:
+    """JSON keeps the English text and the parts."""
+    known = message("explain.number.reads", "reads a state:")
+    said = joined([known, "{a} b", known], by)
+    again = Message.from_json(said.to_json())
+    assert render(again, "zh") == render(said, "zh") == by.join(["读取状态：", "{a} b", "读取状态："])
+    assert str(again) == str(said)
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(["part_0", "part_1", "x"]), st.text()))
+def test_parts_that_do_not_make_the_text_change_nothing(text: str, parts: dict[str, str]) -> None:
+    said = Message.from_json({"id": "", "text": text, "parameters": parts})
+    assert render(said, "zh") == text

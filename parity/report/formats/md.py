@@ -238,7 +238,8 @@ def _description(
 
 def _again(view: RunView, script: str | None) -> Iterator[Message]:
     if script is not None:
-        yield say("first.again", command=Code("python repro.py --model PATH_OR_NAME"))
+        name = "first.again.named" if len(script) > LONGEST_SCRIPT else "first.again"
+        yield say(name, command=Code("python repro.py --model PATH_OR_NAME"))
     elif view.run.command:
         yield say("first.again.run", command=Code(without_paths(view.run.command)))
 
