@@ -90,6 +90,7 @@ NOT_SHOWN = {
     ("parity/records/evidence.py", "no two requests of the baseline have nearly as long a span in common"): KEY,
     ("parity/records/evidence.py", "the baseline says nothing nearly as long twice"): KEY,
     ("parity/reduce/settings.py", "the planted fault"): KEY,
+    ("parity/report/advice.py", "`parity runs show "): COMMAND,
     ("parity/report/advice.py", "parity run … --rounds "): COMMAND,
     ("parity/report/formats/md.py", "python repro.py --model PATH_OR_NAME"): COMMAND,
     ("parity/report/formats/md.py", "parity repro "): COMMAND,
