@@ -30,7 +30,7 @@ def data_dir() -> Path:
     """The data directory: $PARITY_HOME, or the platform's per-user data directory for "parity"."""
     home = os.environ.get("PARITY_HOME")
     if home:
-        return expanded(home).absolute()
+        return Path(home).expanduser().absolute()  # the command line says what of PARITY_HOME is wrong
     import platformdirs
 
     return Path(platformdirs.user_data_dir("parity", appauthor=False))
