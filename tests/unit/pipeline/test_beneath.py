@@ -156,10 +156,13 @@ def test_a_profile_of_two_runs_names_their_arms_apart(stored: list[str], folder:
 
 
 def test_a_profile_without_the_reference_or_the_arm_says_so(stored: list[str]) -> None:
-    for options in (["--reference", "arbiter"], ["--arm", "npu/base"]):
+    for options, hint in (
+        (["--reference", "arbiter"], "--sketch parts --arbiter transformers"),
+        (["--arm", "npu/base"], "name one of cpu/base, cpu/mtp with --arm"),
+    ):
         said = CliRunner().invoke(cli, ["profile", "r1", *options, *stored])
         assert said.exit_code == 2
-        assert "--sketch" in said.stderr
+        assert hint in said.stderr
 
 
 def test_a_page_draws_strips_over_several_lines(stored: list[str]) -> None:
