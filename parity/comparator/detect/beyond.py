@@ -50,7 +50,7 @@ def rejected_alone(case: Case, tolerance: float, *, by_shape: bool) -> list[int]
     if gaps is None or not events:
         return None
     shown = is_shown_otherwise if by_shape else _length_says_so
-    if not all((event.kind.row.may_be_doubted or event.by_gap) and not shown(event) for event in events):
+    if not all(_may_be_doubted(event) and not shown(event) for event in events):
         return None
     beyond: set[int] = set()
     for event in _first_hand(events, gaps, tolerance, unknown=not (by_shape and case.from_scores)):
@@ -86,6 +86,10 @@ def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float, *, u
         return bool(gaps.gap[at] <= tolerance or (unknown and np.isnan(gaps.gap[at])))
 
     return [one for one in events if not follows(one)] or events
+
+
+def _may_be_doubted(event: Event) -> bool:
+    return (event.kind.row.may_be_doubted or event.by_gap) and not event.by_rule
 
 
 def is_shown_otherwise(event: Event) -> bool:

@@ -14,7 +14,8 @@ def _is_asked(setup: Setup) -> bool:
 
 def _look(case: Case, setup: Setup) -> Case:
     key = case.b.key
-    events, broke = setup.broken.candidate.get(key, ()), key in setup.broken.baseline
+    found, broke = setup.broken.candidate.get(key, ()), key in setup.broken.baseline
+    events = [replace(event, by_rule=True) for event in found]
     return replace(case, events=(*case.events, *events), baseline_broke=broke) if events or broke else case
 
 

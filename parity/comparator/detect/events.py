@@ -25,6 +25,8 @@ class Event(msgspec.Struct, frozen=True):
     """More tokens than were asked for, whatever they are."""
     by_gap: bool = False
     """That its first token lies below the best is all that speaks for it."""
+    by_rule: bool = False
+    """It breaks a rule of its request, whatever the gaps of its tokens are."""
 
     @property
     def end(self) -> int:

@@ -499,7 +499,8 @@ def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Me
 
 
 def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | None:
-    """Against the score of either completion, else the baseline's own logprobs."""
+    """Against the score of either completion, else the baseline's own logprobs: logprobs of the chosen tokens alone
+    against these as well where nothing says how far the baseline's lie off its scores."""
     a, b = case.a, case.b
     gaps = None
     if setup.scores_show_lists:
@@ -507,7 +508,11 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | N
         gaps = setup.reference.gaps(setup.arms[0], a) if gaps is None and setup.knows_own_noise else gaps
     noise = noise_of(setup.reference, known=setup.knows_own_noise)
     if gaps is not None:
-        return logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
+        found = logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
+        if found is not None or b.lists is not None or noise() is not None:
+            return found
+        if int(_off(_of_chosen(b, len(b.token_ids))[1], gaps.chosen).sum()) <= MANY:
+            return None  # if the arms' lie apart, it is the baseline's that are off
     between = None if usual is None else usual.between
     return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, by_scores=False)
 

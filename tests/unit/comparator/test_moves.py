@@ -155,3 +155,21 @@ def test_another_requests_text_is_named_where_logits_do_not_move() -> None:
     assert judged.hit >= 3
     assert judged.found == judged.hit
     assert Counter(found.kind for found in judged.result.corrupt)[Kind.ROW_LEAK] == judged.hit
+
+
+def _ending(arm: str, tokens: Sequence[int], finish: str) -> Capture:
+    """Each token is the best of its own list; where the arms part, the other arm's lies far below."""
+    rows = [completion(TEXT[:20], f"o{n}", logprobs=_held(TEXT[:20])) for n in range(24)]
+    return capture(arm, *rows, completion(tokens, finish=finish, logprobs=_held(tokens)), max_tokens=20, min_tokens=8)
+
+
+def _held(tokens: Sequence[int]) -> TopLogprobs:
+    others = [900 if token == said else said for token, said in zip(tokens, TEXT, strict=False)]
+    return TopLogprobs.from_json([[[one, -0.1], [other, -3.0]] for one, other in zip(tokens, others, strict=True)])
+
+
+def test_an_end_before_min_tokens_is_a_fault_whatever_the_lists_hold_for_the_best() -> None:
+    """A rule of the request is broken: no expert at a near-tie does that."""
+    result = compare(_ending("cuda/base", TEXT[:20], "length"), _ending("cuda/mtp", [*TEXT[:3], 0], "stop"))
+    assert [(one.request, one.kind, one.position) for one in result.corrupt] == [("p0", Kind.EARLY_STOP, 3)]
+    assert result.verdict is Verdict.DIVERGED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -315,3 +316,28 @@ def test_a_token_that_rules_left_nothing_beside_has_no_logprob(rule: dict[str, A
     nothing = own(TEXT, [-np.inf, *np.zeros(len(TEXT) - 1)])
     base, other = (capture(arm, completion(TEXT, logprobs=nothing, **asked)) for arm in ("cpu/base", "cpu/mtp"))
     assert [one.kind for one in compare(base, other).corrupt] == [Kind.LOGPROB_MISMATCH] * is_wrong
+
+
+def _row(request: str, values: Sequence[float]) -> Completion:
+    return completion(TEXT[: len(values)], request, logprobs=own(TEXT[: len(values)], values))
+
+
+@pytest.mark.parametrize("off", ["candidate", "baseline"])
+def test_logprobs_of_another_row_are_found_where_the_candidate_alone_is_scored(off: str) -> None:
+    """Both arms say the same, so the baseline's own logprobs say how far those of a token lie apart. Where it is these
+    that lie off the score, the candidate is not accused."""
+    right = np.where(np.arange(24) % 3, -0.1, -1.5)
+    wrong = np.roll(right, 1)
+    scored = {
+        ScoreKey("cuda/mtp", f"p{n}", 0, 0): TopLogprobs.from_json(
+            [[[token, float(value)], [998, -4.0]] for token, value in zip(TEXT, right, strict=False)]
+        )
+        for n in range(8)
+    }
+    rows = [_row(f"p{n}", right) for n in range(8)]
+    odd = [_row("p0", wrong), *rows[1:]]
+    sides = (odd, rows) if off == "baseline" else (rows, odd)
+    arms = [capture(name, *side, max_tokens=24) for name, side in zip(("cuda/base", "cuda/mtp"), sides, strict=True)]
+    result = compare(*arms, scored)
+    found = [(one.request, one.kind) for one in result.corrupt]
+    assert found == ([] if off == "baseline" else [("p0", Kind.LOGPROB_MISMATCH)])
