@@ -68,7 +68,11 @@ KNOWN: Final = BROKEN_OFF | {"stop", "length", "tool_calls", "function_call", "c
 """Names that say something of an end as they stand."""
 
 FEW = 4
-"""Completions that have one name for it to be the arm's word: which nobody knows, or for every end."""
+"""Completions that have one name for it to be the arm's word, which nobody knows."""
+
+TWO = 2
+"""Completions with the name of the other end for it to be the arm's for every end, where none has that end's own: one
+may be a fault, unless the arm has no other."""
 
 
 def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
@@ -154,7 +158,7 @@ def with_both_names(arm: Capture) -> tuple[Capture, Remarks]:
         if only == "stop":
             early = (one for one in arm if one.finish_reason == only and one.stop_reason is None)
             others |= {one.key: replace(one, finish_reason=meant) for one in that_filled(arm, early)[0]}
-        if len(others) >= (1 if served(arm.header) else FEW):
+        if len(others) >= (1 if served(arm.header) or len(others) == len(arm.completions) else TWO):
             note = replace(said, parameters={"arm": arm.header.arm, "count": len(others)})
             return arm.but(others), Remarks(notes=(note,))
     return arm, Remarks()

@@ -11,13 +11,15 @@ from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import by_others
-from parity.comparator.types import Remarks, note
+from parity.comparator.types import Remarks, note, reason
 from parity.messages import message
 from parity.records import Capture, Completion, Key
+from parity.records.next_steps import NextStep, Step
 
 FEW: Final = 3
-"""Completions that are filled up, from which on it is how the arm writes them down, whatever with. Fewer are faults,
-unless the other arm is filled up with the same, or stop tokens do it, of which no engine has given a logprob."""
+"""Completions that are filled up, from which on it is how the arm writes them down, whatever with. Fewer may be an
+engine that went on, unless the other arm is filled up with the same, or stop tokens do it, of which no engine has given
+a logprob: then nobody is accused, and the run is left open."""
 
 
 def without_padding(arm: Capture, other: Capture) -> tuple[Capture, Remarks]:
@@ -29,7 +31,7 @@ def without_padding(arm: Capture, other: Capture) -> tuple[Capture, Remarks]:
     if len(found.cut) < FEW and (found.has_numbers or found.token not in terminators(arm.header)):
         theirs = _filled_up(other)
         if theirs is None or theirs.token != found.token:
-            return arm, Remarks()
+            return arm.but(found.cut), _left_open(arm, found)
     said = message(
         "inputs.padding",
         "{arm} fills {count} output up with token {token} after its end: left out",
@@ -39,6 +41,26 @@ def without_padding(arm: Capture, other: Capture) -> tuple[Capture, Remarks]:
         token=found.token,
     )
     return arm.but(found.cut), note(said)
+
+
+def _left_open(arm: Capture, found: _FilledUp) -> Remarks:
+    said = message(
+        "inputs.perhaps_padding",
+        "{count} output of {arm} has token {token} alone after its end, up to the length of the longest output: a "
+        "script that fills outputs up does that, and so does an engine that goes on; left out, and more outputs that "
+        "end would say more",
+        plural="{count} outputs of {arm} have token {token} alone after their end, up to the length of the longest "
+        "output: a script that fills outputs up does that, and so does an engine that goes on; left out, and more "
+        "outputs that end would say more",
+        arm=arm.header.arm,
+        count=len(found.cut),
+        token=found.token,
+    )
+    return reason(said, NextStep(Step.LONGER, said.id, LONGER))
+
+
+LONGER: Final = 4
+"""Times as many output tokens, of which more end."""
 
 
 class _FilledUp(Struct, frozen=True):
