@@ -76,7 +76,7 @@ def without_bad_words(
                 continue
             words = read(texts)
             if one.lists is not None:
-                changed[key] = replace(one, logprobs=without_words(one.lists, one.token_ids, words))
+                changed[key] = replace(one, logprobs=without_words(one.lists, one.token_ids, words, own=True))
             name = by_key.get((arm.header.arm, key))
             if name is not None:
                 found[name] = without_words(found[name], one.token_ids, words)
@@ -84,10 +84,12 @@ def without_bad_words(
     return made[0], made[1], found, frozenset({NAME})
 
 
-def without_words(top: TopLogprobs, tokens: TokenIds, words: Sequence[Sequence[int]]) -> TopLogprobs:
+def without_words(
+    top: TopLogprobs, tokens: TokenIds, words: Sequence[Sequence[int]], *, own: bool = False
+) -> TopLogprobs:
     """The list of each token (T,) without what was forbidden there, but for the token itself: an engine that ignored
     the ban is judged by the rule, not by this. Where a list names nothing but forbidden tokens and the chosen one,
-    a better one may not be listed: nothing is left of it."""
+    a better one may not be listed: nothing is left of a score, and of an engine's `own` list the chosen one alone."""
     covered = min(len(top), len(tokens))
     ids = top.ids[:covered]
     barred = np.zeros(ids.shape, dtype=np.bool_)
@@ -103,6 +105,8 @@ def without_words(top: TopLogprobs, tokens: TokenIds, words: Sequence[Sequence[i
     is_best = chosen >= np.nan_to_num(values, nan=-np.inf).max(axis=1)
     others = (~barred & ~is_chosen & np.isfinite(values)).any(axis=1)
     barred |= (barred.any(axis=1) & ~others & ~is_best)[:, None]
+    if own:
+        barred &= ~is_chosen
     new_ids, new_values = top.ids.copy(), top.values.copy()
     new_ids[:covered][barred], new_values[:covered][barred] = -1, np.nan
     return replace(top, ids=new_ids, values=new_values)

@@ -85,3 +85,24 @@ def test_lists_lose_what_the_rule_forbids_and_nothing_else(tokens: list[int], wo
             ends_in = [*tokens[:place], token]
             forbidden = any(ends_in[-len(word) :] == word for word in words)
             assert (token in left.ids[place]) == (not forbidden or token == said[place])
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["bad words", "with allowed ids"])
+def test_own_lists_of_which_bans_leave_the_chosen_token_alone_accuse_nobody(*, alone: bool) -> None:
+    """Raw lists know no ban: below five better tokens that were all forbidden stands the one that was chosen."""
+    said, word, outside = ids("the cat"), ids("x")[0], ids("z")[0]
+    entries = [[[token, -0.1], [998, -4.0]] for token in said]
+    entries[4] = [[said[4], -14.0], [word, -0.1], *([] if alone else [[outside, -2.0]])]
+    asked: dict[str, Any] = {} if alone else {"allowed_token_ids": sorted({*said, word, 998})}
+    arms = [
+        capture(
+            name,
+            *(completion(said, f"p{n}", text="the cat", logprobs=TopLogprobs.from_json(entries)) for n in range(4)),
+            max_tokens=len(said),
+            bad_words=["x"],
+            **asked,
+        )
+        for name in ("cpu/base", "cpu/other")
+    ]
+    result = compare(*arms, None, CompareOptions(detokenize=Bytes()))
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
