@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Sequence
+from dataclasses import replace as replace_fields
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from parity.comparator.detect.events import Event
 from parity.comparator.grammar import Spec, judge
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.bad_words import Word
+from parity.comparator.inputs.pieces import UNREADABLE
 from parity.comparator.inputs.said import Writer
 from parity.comparator.inputs.thinking import after_thinking
 from parity.comparator.types import Tokenizer
@@ -56,8 +58,19 @@ def look(completion: Completion, asked: Asked, writer: Writer, words: Sequence[W
         found = _look(spec, part.rest, part.asked, way, words)
         if found.event is None:
             return found
+    after = None if _has_tokens(writer) else _after_half_a_character(part.rest)
+    if after is not None and _look(spec, after, part.asked, writer, words).event is None:
+        return OPEN
     event = found.event
     return Look(replace(event, position=event.position + part.begin) if event is not None else None, found.is_open)
+
+
+def _after_half_a_character(completion: Completion) -> Completion | None:
+    """The completion without what of its text may be its prompt's: vLLM says with an output what it held back of a
+    prompt that ends inside a character, which may be all of the prompt (`Writer.ways`). None where it has none."""
+    text = completion.text or ""
+    begin = text.rfind(UNREADABLE) + 1
+    return replace_fields(completion, text=text[begin:]) if begin else None
 
 
 def _look(spec: Spec, completion: Completion, asked: Asked, writer: Writer, words: Sequence[Word]) -> Look:
@@ -123,8 +136,11 @@ def goes_on(completion: Completion, asked: Asked, writer: Writer, place: int) ->
     if _has_tokens(writer):
         tokens = part.rest.token_ids[: place - part.begin].tolist()
         return all(grammar.goes_on(spec, _render(tokens, way)) for way in writer.ways(part.rest, _PLAIN))
-    is_all = place >= len(completion.token_ids) - 1 and completion.text is not None
-    return is_all and bool(grammar.goes_on(spec, completion.text or ""))
+    if place < len(completion.token_ids) - 1 or completion.text is None:
+        return False
+    after = _after_half_a_character(completion)
+    readings = [completion.text] if after is None else [completion.text, after.text or ""]
+    return all(grammar.goes_on(spec, text) for text in readings)
 
 
 def _evidence(spec: Spec, text: str, at: int, special: int | None) -> RuleEvidence:
