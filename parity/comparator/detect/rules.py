@@ -51,6 +51,8 @@ class Arm(Struct, frozen=True):
     """Completions that may go on past their end."""
     as_given: Mapping[Key, Completion] = field(default_factory=dict)
     """Of a server: with the texts that it gave, before its habits were taken off."""
+    every_stop: frozenset[str] = frozenset()
+    """The stop strings of all requests, where some have their own."""
 
     def words(self, asked: Asked) -> tuple[Word, ...]:
         return self.read_words(asked.bad_words) if asked.bad_words and self.read_words is not None else ()
@@ -121,7 +123,21 @@ def _overrun(one: Completion, asked: Asked, arm: Arm) -> Found:
 
 
 def _stop_strings(one: Completion, asked: Asked, arm: Arm) -> Found:
-    return stop_strings.broken(one, asked, arm.writer)
+    of_another = list(_stop_of_another(one, asked, arm))
+    yield from of_another or stop_strings.broken(one, asked, arm.writer)
+
+
+def _stop_of_another(one: Completion, asked: Asked, arm: Arm) -> Found:
+    """An end at a stop string that other requests have, and this one has not."""
+    stop = one.stop_reason
+    if not isinstance(stop, str) or stop in asked.stops or stop not in arm.every_stop or one.aborted:
+        return
+    why = message(
+        "early_stop.stop_of_another",
+        "ends at the stop string {stop!r}, which other requests have and this one has not",
+        stop=stop,
+    )
+    yield Event(Kind.EARLY_STOP, len(one.token_ids), 0, EndEvidence(why=why, finish_reason=one.finish_reason))
 
 
 def _text(one: Completion, asked: Asked, arm: Arm) -> Found:
@@ -134,6 +150,8 @@ OVERRUN: Final = Rule("max_tokens", lambda asked: True, _overrun)
 """Tokens after a terminator or past `max_tokens`. Of streams that differ the detectors of ends say more (ends.py)."""
 
 STOP: Final = Rule("stop", lambda asked: bool(asked.stops), _stop_strings, needs_ids=False)
+OF_ANOTHER: Final = Rule("stop of another", lambda asked: not asked.stops, _stop_of_another, needs_ids=False)
+"""Of requests without stop strings."""
 GRAMMAR: Final = "structured_outputs"
 
 RULES: Final = (
@@ -143,8 +161,12 @@ RULES: Final = (
     Rule("ignore_eos", lambda asked: asked.ignores_eos, _ignored),
     STOP,
     Rule("text", lambda asked: asked.shapes_text and not asked.stops, _text),
+    OF_ANOTHER,
     OVERRUN,
 )
+
+OF_ALL: Final = (OF_ANOTHER, OVERRUN)
+"""Rules of every request: the few completions that may break them are known beforehand."""
 
 
 _NAMES: Final = (*(rule.name for rule in RULES), GRAMMAR)
@@ -290,15 +312,22 @@ class Looks(Struct, frozen=True):
 def _looks(keys: Sequence[Key], arm: Arm) -> Looks:
     """All rules over these completions; most requests have the run's, and most runs none."""
     requests = arm.writer.requests
-    others = [rule for rule in RULES if rule is not OVERRUN and rule.applies(requests.of_all)]
+    others = [rule for rule in RULES if rule not in OF_ALL and rule.applies(requests.of_all)]
     clean = Look(under=(OVERRUN.name,) if arm.writer.has_ids or not OVERRUN.needs_ids else ())
     if others or requests.of_all.grammar is not None:
         some: Sequence[Key] = keys
     else:
         own = {key for key in requests.arm.own_sampling if requests.of(arm.completions[key]) is not requests.of_all}
-        odd = arm.too_long | own
+        odd = arm.too_long | own | _named_ends(arm)
         some = [key for key in keys if key in odd] if odd else ()
     return Looks({key: look_at(arm.completions[key], arm) for key in some}, clean, len(keys) - len(some))
+
+
+def _named_ends(arm: Arm) -> frozenset[Key]:
+    """Completions that say at which stop string they ended, where requests have some of their own."""
+    if not arm.every_stop:
+        return frozenset()
+    return frozenset(one.key for one in arm.writer.requests.arm.stopped if isinstance(one.stop_reason, str))
 
 
 def _habits(looks: Looks, rules: Collection[str] = _NAMES) -> set[str]:
@@ -359,6 +388,16 @@ def _with_texts(arm: Capture, given: Capture) -> Capture:
     return arm.but(lost) if lost and servers.text_alone(arm.header) else arm
 
 
+def _every_stop(writer: Writer) -> frozenset[str]:
+    """As in `Arm`. Most runs end nowhere at a stop string: then none is looked for."""
+    arm = writer.requests.arm
+    if not any(isinstance(one.stop_reason, str) for one in arm.stopped):
+        return frozenset()
+    own = (arm.completions[key] for key in arm.own_sampling)
+    every = frozenset(stop for one in own if "stop" in one.sampling for stop in writer.requests.of(one).stops)
+    return every | frozenset(writer.requests.of_all.stops) if every else every
+
+
 def requested(inputs: Inputs, pairs: Pairs) -> Requested:
     """What the arms made of their requests' own rules."""
     baseline, candidate, own = inputs.baseline, inputs.candidate, inputs.tokenizers
@@ -370,5 +409,6 @@ def requested(inputs: Inputs, pairs: Pairs) -> Requested:
         late = stops.may_overrun(known.rows, rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
         as_given = given.completions if writer.is_server else {}
-        sides.append(Arm(known.completions, writer, rules, own.read_words, too_long, as_given))
+        stops_of = _every_stop(writer)
+        sides.append(Arm(known.completions, writer, rules, own.read_words, too_long, as_given, stops_of))
     return Requested(sides[1].writer, sides[1].stops, break_rules(sides[0], sides[1], pairs))

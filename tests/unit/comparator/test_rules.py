@@ -446,3 +446,19 @@ def test_what_a_grammar_refuses_after_a_broken_character_is_found() -> None:
     right = ended([*ids("yes"), EOS], text="yes", **CHOICE)
     wrong = replace(right, text="its prompt \ufffdyesterday")
     assert Kind.GRAMMAR_VIOLATION in {one.kind for one in compared(right, wrong, WITHOUT).corrupt}
+
+
+@pytest.mark.parametrize("options", [WITH, WITHOUT], ids=["with a tokenizer", "without"])
+@pytest.mark.parametrize("own", [{}, {"stop": ["STOP"]}], ids=["no stop string", "another"])
+def test_an_end_at_the_stop_string_of_another_request_is_a_fault(own: dict[str, Any], options: CompareOptions) -> None:
+    """However near an end there may be to the best token."""
+    said = ids("said END")
+    right = ended([*said, EOS], text="said END", **own)
+    wrong = ended(said, "END", "said ", **own)
+    other = replace(ended(ids("so END"), "END", "so ", stop=["END"]), key=Key("other", 0, 0))
+    head = {"max_tokens": LIMIT}
+    arms = [capture(name, one, other, **head) for name, one in (("cpu/base", right), ("cpu/mtp", wrong))]
+    result = compare(*arms, None, options)
+    assert [(one.request, one.kind) for one in result.corrupt] == [("p0", Kind.EARLY_STOP)]
+    assert not compare(*reversed(arms), None, options).corrupt
+    assert compare(arms[0], replace(arms[0], header=arms[1].header), None, options).verdict is Verdict.PASS
