@@ -31,6 +31,9 @@ def without_padding(arm: Capture, other: Capture) -> tuple[Capture, Remarks]:
     if len(found.cut) < FEW and (found.has_numbers or found.token not in terminators(arm.header)):
         theirs = _filled_up(other)
         if theirs is None or theirs.token != found.token:
+            sizes = arm.tokens.sizes
+            if int((sizes == sizes.max()).sum()) == len(found.cut):
+                return arm, Remarks()  # a script fills up to the longest output, which is not filled up itself
             return arm.but(found.cut), _left_open(arm, found)
     said = message(
         "inputs.padding",
