@@ -150,7 +150,7 @@ OVERRUN: Final = Rule("max_tokens", lambda asked: True, _overrun)
 """Tokens after a terminator or past `max_tokens`. Of streams that differ the detectors of ends say more (ends.py)."""
 
 STOP: Final = Rule("stop", lambda asked: bool(asked.stops), _stop_strings, needs_ids=False)
-OF_ANOTHER: Final = Rule("stop of another", lambda asked: not asked.stops, _stop_of_another, needs_ids=False)
+OF_ANOTHER: Final = Rule("stop_reason", lambda asked: not asked.stops, _stop_of_another, needs_ids=False)
 """Of requests without stop strings."""
 GRAMMAR: Final = "structured_outputs"
 
