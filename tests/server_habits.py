@@ -135,7 +135,7 @@ def plain(case: Case | None = None, seed: int = 0) -> Pair:
         top = scores[ScoreKey(ARMS[1], *key)]
         agreed = _common(a.token_ids, clean("A")[1].completions[key].token_ids)
         whole = _cut(known[ScoreKey(ARMS[1], *key)], agreed + 1)  # where they part, both read the same
-        rest = _certain(a.token_ids[len(whole) :], whole.ids.shape[1])
+        rest = certain(a.token_ids[len(whole) :], whole.ids.shape[1])
         top_a = TopLogprobs(np.concatenate([whole.ids, rest.ids]), np.concatenate([whole.values, rest.values]))
         for side, one, lists in ((0, a, top_a), (1, b, top)):
             lists = _chosen_last(lists, one.token_ids)
@@ -143,7 +143,7 @@ def plain(case: Case | None = None, seed: int = 0) -> Pair:
             tokens = one.token_ids
             if key in ends and len(tokens) > ENDS_AT:
                 tokens = np.append(tokens[:ENDS_AT], EOS)
-                end = _certain(tokens[-1:], lists.ids.shape[1])
+                end = certain(tokens[-1:], lists.ids.shape[1])
                 cut = _cut(lists, ENDS_AT)
                 lists = TopLogprobs(np.concatenate([cut.ids, end.ids]), np.concatenate([cut.values, end.values]))
                 finish = "stop"
@@ -221,7 +221,7 @@ def _cut(top: TopLogprobs, length: int) -> TopLogprobs:
     return TopLogprobs(top.ids[:length], top.values[:length])
 
 
-def _certain(tokens: np.ndarray, width: int) -> TopLogprobs:
+def certain(tokens: np.ndarray, width: int) -> TopLogprobs:
     """Lists that have these tokens on top."""
     ids = np.tile(np.arange(3, 3 + width), (len(tokens), 1))
     values = np.tile(np.array([-0.05, *(-4.0 - n for n in range(width - 1))]), (len(tokens), 1))
@@ -781,108 +781,3 @@ def says_what_of_the_prompt_was_not_cached(pair: Pair) -> Pair:
         return _says(one, usage=counted)
 
     return candidate_rows(pair, said, prompt_source="plan")
-
-
-# ------------------------------------------------------------------ scores of other people
-
-SCORES: dict[str, Habit] = {}
-"""By name; each makes scores that accuse whoever believes them."""
-
-
-def _wrong(make: Habit) -> Habit:
-    SCORES[make.__name__] = make
-    return make
-
-
-def _each_score(pair: Pair, change: Callable[[TopLogprobs], TopLogprobs]) -> Pair:
-    return replace(pair, scores={key: change(top) for key, top in pair.scores.items()})
-
-
-@_wrong
-def shifted_to_the_next_token(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(np.roll(top.ids, -1, axis=0), np.roll(top.values, -1, axis=0)))
-
-
-@_wrong
-def shifted_to_the_last_token(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(np.roll(top.ids, 1, axis=0), np.roll(top.values, 1, axis=0)))
-
-
-@_wrong
-def without_the_first_token(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids[1:], top.values[1:]))
-
-
-@_wrong
-def of_a_misspelt_arm(pair: Pair) -> Pair:
-    return replace(pair, scores={key._replace(arm=key.arm.replace("/", "-")): top for key, top in pair.scores.items()})
-
-
-@_wrong
-def of_the_other_arm(pair: Pair) -> Pair:
-    """Where the two differ, the candidate's name stands at what the baseline's tokens got."""
-    changed = dict(pair.scores)
-    for key, top in pair.scores.items():
-        a, b = (arm.completions[Key(*key[1:])] for arm in (pair.baseline, pair.candidate))
-        if key.arm == ARMS[1] and not np.array_equal(a.token_ids, b.token_ids):
-            changed[key] = _certain(a.token_ids, top.ids.shape[1])
-    return replace(pair, scores=changed)
-
-
-@_wrong
-def as_logits(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values + 6.0))
-
-
-@_wrong
-def with_every_token_certain(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values * 0.0))
-
-
-@_wrong
-def in_thousandths(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, (top.values - 0.05) * 1000))
-
-
-@_wrong
-def of_other_requests(pair: Pair) -> Pair:
-    return replace(pair, scores={key._replace(request="x" + key.request): top for key, top in pair.scores.items()})
-
-
-@_wrong
-def mixed_up(pair: Pair) -> Pair:
-    arm = [key for key in pair.scores if key.arm == ARMS[1]]
-    moved = dict(zip(arm, [*arm[5:], *arm[:5]], strict=True))
-    return replace(pair, scores={key: pair.scores[other] for key, other in moved.items()})
-
-
-@_wrong
-def of_another_tokenizer(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs((top.ids * 7 + 3) % 2048, top.values))
-
-
-@_wrong
-def of_another_model(pair: Pair) -> Pair:
-    random = np.random.default_rng(0)
-
-    def other(top: TopLogprobs) -> TopLogprobs:
-        values = -random.exponential(3.0, top.values.shape)
-        total = np.log(np.exp(values).sum(axis=1, keepdims=True) + 0.05)
-        return TopLogprobs(top.ids, values - total)
-
-    return _each_score(pair, other)
-
-
-@_wrong
-def of_probabilities(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, np.exp(top.values)))
-
-
-@_wrong
-def with_the_other_sign(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, -top.values))
-
-
-@_wrong
-def to_base_10(pair: Pair) -> Pair:
-    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values / np.log(10)))

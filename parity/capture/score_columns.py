@@ -222,7 +222,8 @@ def _pieces(tops: Sequence[TopLogprobs]) -> Iterator[bytes]:
     ids = np.concatenate([top.ids.reshape(-1) for top in tops])
     if not ids.size or (ids.min() >= _INT32.min and ids.max() <= _INT32.max):
         ids = ids.astype(np.int32)
-    values = packed(np.concatenate([top.values.reshape(-1) for top in tops]))
+    whole = np.concatenate([top.values.reshape(-1) for top in tops])
+    values = packed(np.where(np.isinf(whole), np.nan, whole))  # no opinion
     begin = 0
     for top in tops:
         part = slice(begin, begin := begin + top.ids.size)

@@ -48,6 +48,10 @@ class TopLogprobs:
         rest = None if self.logsumexp is None else self.logsumexp[start:stop]
         return TopLogprobs(self.ids[start:stop], self.values[start:stop], rest)
 
+    def without_infinities(self) -> TopLogprobs:
+        """NaN, no opinion, in their place."""
+        return TopLogprobs(self.ids, np.where(np.isinf(self.values), np.nan, self.values), self.logsumexp)
+
     @staticmethod
     def from_json(entries: Sequence[Sequence[Sequence[Any]]]) -> TopLogprobs:
         """From `[[[token_id, logprob], …] per position]`; a null logprob becomes NaN.

@@ -14,7 +14,7 @@ from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
 from parity.comparator.inputs.finish_reasons import as_openai, with_both_names, with_context
 from parity.comparator.inputs.grammar_masks import without_refused
-from parity.comparator.inputs.own_lists import as_natural_logs, natural_scores
+from parity.comparator.inputs.own_lists import as_natural_logs
 from parity.comparator.inputs.padding import without_padding
 from parity.comparator.inputs.prompts import as_asked
 from parity.comparator.inputs.questions import (
@@ -26,6 +26,7 @@ from parity.comparator.inputs.questions import (
 from parity.comparator.inputs.retokenised import on_the_same_tokens
 from parity.comparator.inputs.said import Writer, writer_of
 from parity.comparator.inputs.said_again import without_prompts
+from parity.comparator.inputs.score_numbers import natural_scores
 from parity.comparator.inputs.text_habits import as_written
 from parity.comparator.inputs.tokenizers import Tokenizers, goes_on, tokenizers_of
 from parity.comparator.inputs.traces import without_prompt_steps

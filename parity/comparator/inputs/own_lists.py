@@ -6,7 +6,7 @@ where the whole arm has it: in one completion it is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -30,20 +30,14 @@ from parity.comparator.inputs.numbers import (
     BASE_2,
     BASE_10,
     PROBABILITIES,
-    TOO_LITTLE,
-    NoLogprobs,
     Numbers,
-    blocks_of,
-    kind_of_blocks,
     kind_of_numbers,
-    no_logprobs,
 )
 from parity.comparator.inputs.servers import by_others, served
 from parity.comparator.inputs.unnumbered import without_unnumbered
-from parity.comparator.types import Remarks, note, reason
-from parity.messages import Message, joined, message
-from parity.records import Capture, Completion, Key, Lazy, ScoreKey, Scores, TopLogprobs, all_scores
-from parity.records.next_steps import Step
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Key, Lazy, Scores, TopLogprobs
 
 
 def as_natural_logs(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Capture, Remarks]:
@@ -221,44 +215,3 @@ def _without_lists(arm: Capture, but: frozenset[Key] = frozenset()) -> Capture:
 
 def _some(arm: Capture) -> Iterator[TopLogprobs]:
     return islice((one.logprobs for one in arm if one.logprobs is not None), LOOKED_AT)
-
-
-# ------------------------------------------------------------------ scores
-
-
-def natural_scores(
-    baseline: Capture, candidate: Capture, scores: Scores | None, echoed: Mapping[ScoreKey, int]
-) -> tuple[Scores, Remarks]:
-    """All scores there are, those in the captures among them. None where they cannot be natural logarithms of
-    probabilities: whoever wrote them must say what they are.
-
-    `echoed`: lengths of the outputs that came with their prompt. Where scores are of more tokens than that, whoever
-    made them put the prompt there twice: they say nothing.
-    """
-    merged = all_scores((baseline.scores, candidate.scores, scores or {}))
-    twice = [key for key, length in echoed.items() if key in merged and len(merged[key]) > length]
-    remarks = Remarks()
-    if twice:
-        merged = {key: top for key, top in merged.items() if key not in set(twice)}
-        remarks = note(
-            message(
-                "inputs.echo_scored",
-                "{arms}: the scores are of outputs that begin with their prompt, which the model was given twice: not "
-                "used. Score the outputs without it",
-                arms=joined(sorted({key.arm for key in twice})),
-            )
-        )
-    size = candidate.header.vocab_size or baseline.header.vocab_size
-    blocks = blocks_of(islice(merged.values(), LOOKED_AT))
-    kind: Numbers | NoLogprobs | None = no_logprobs(blocks, size)
-    if kind is None or kind is TOO_LITTLE:
-        kind = kind_of_blocks(blocks, size) or kind
-    if kind is None:
-        return merged, remarks
-    said = message(
-        "inputs.scores_are",
-        "the scores are {what}: none was used; {remedy}, and compare again",
-        what=kind.name,
-        remedy=kind.remedy,
-    )
-    return {}, reason(said, Step.SCORE, Step.REFERENCE)

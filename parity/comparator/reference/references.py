@@ -17,6 +17,7 @@ from parity.comparator.reference.rivals import Rivals, rivals_where_parted
 from parity.comparator.reference.sanity import Wrong, misspelt, wrong_scores
 from parity.comparator.reference.scores import ABOUT, Reference
 from parity.comparator.reference.stored import pieces
+from parity.comparator.reference.wrong_records import contradicting, nearly_all, records_at_fault, said, without
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, Remarks, note, reason
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
@@ -62,11 +63,21 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     """Raises ParityError for a tolerance that is none."""
     spread = options.spread
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked, spread)
-    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=inputs.is_drawn if inputs.is_random else None)
+    left_out = inputs.is_drawn if inputs.is_random else None
+    rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=left_out)
     wrong = wrong_scores(inputs, pairs, lookup, rivals)
+    if wrong is None and (why := contradicting(inputs, lookup)) is not None:
+        wrong = Wrong(why)
+    faulty = {} if wrong is not None else records_at_fault(inputs, lookup)
+    if (why := nearly_all(faulty, lookup)) is not None:
+        wrong, faulty = Wrong(why), {}
     if wrong is not None:
         rivals = Rivals.none()
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
+    elif faulty:
+        kept = without(inputs.scores, faulty)
+        lookup = Reference(inputs.baseline, inputs.candidate, kept, inputs.masked, spread)
+        rivals = rivals_where_parted(pairs, lookup, inputs.arms[1], left_out=left_out)
     scored = lookup.all_gaps(inputs.baseline.header.arm, inputs.baseline.rows)
     own, random = inputs.baseline.completions, inputs.is_random
 
@@ -78,7 +89,8 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     throughout = _scored_throughout(pairs, lookup.scored(inputs.baseline.header.arm))
     baseline, floor = (known.scored, known.floor) if throughout else ({}, None)
     remarks = lookup.remarks if wrong is None else _said(wrong)
-    remarks += Remarks() if wrong is not None or (said := misspelt(inputs, lookup)) is None else note(said)
+    remarks += Remarks(notes=tuple(said(faulty)))
+    remarks += Remarks() if wrong is not None or (near := misspelt(inputs, lookup)) is None else note(near)
     if not inputs.is_random:
         remarks += tolerances.remarks(options, floor)
     return References(

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from message_ids import ids_in
 from server_habits import (
     EOS,
     FAULTS,
     HABITS,
-    SCORES,
     Pair,
     by_hand,
     detokenize,
@@ -27,7 +27,7 @@ from server_habits import (
 )
 from worlds import FLAT, PEAKED, SURE, Shape
 
-from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator import CompareOptions, compare
 from parity.records import Capture, Key, Kind, TopLogprobs, Verdict
 
 SAID = {
@@ -116,17 +116,6 @@ UNSEEN = {
     "says_what_of_the_prompt_was_not_cached": {"leak12", "sub-random"},  # in rows that seem to answer half a prompt
 }
 """Faults that nobody can see any more; the verdict is not PASS then."""
-
-
-def ids_in(result: Comparison) -> set[str]:
-    """Ids of all messages, those inside others included."""
-    found = set()
-    left = [*result.reasons, *result.notes]
-    while left:
-        one = left.pop()
-        found.add(one.id)
-        left += [value for value in one.parameters.values() if hasattr(value, "parameters")]
-    return found
 
 
 @pytest.mark.parametrize("with_text_check", [True, False])
@@ -475,59 +464,6 @@ def test_what_fills_some_outputs_up_is_a_fault() -> None:
     header = pair.candidate.header
     run_here = replace(pair.candidate, header=replace(header, engine={**header.engine, "asked": {}}))
     assert replace(filled_up(replace(pair, candidate=run_here), 1, 0)).asked().corrupt
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_scores_of_something_else_accuse_nobody(name: str) -> None:
-    result = SCORES[name](plain()).asked()
-    assert not result.corrupt
-    assert result.verdict is Verdict.INCONCLUSIVE
-    whys = "scores.reject_all", "scores.other_arms", "scores.other_side", "scores.other_requests", "inputs.scores_are"
-    assert ids_in(result) & set(whys)
-
-
-WHY = {
-    "shifted_to_the_next_token": "scores.early",
-    "shifted_to_the_last_token": "scores.late",
-    "without_the_first_token": "scores.early",
-    "of_the_other_arm": "scores.other_side",
-    "as_logits": "numbers.subtract",
-    "with_every_token_certain": "numbers.too_much",
-    "in_thousandths": "numbers.too_little",
-    "mixed_up": "scores.mixed_up",
-    "of_another_tokenizer": "scores.other_tokens",
-    "of_another_model": "scores.other_model",
-    "of_probabilities": "numbers.take_logs",
-    "with_the_other_sign": "numbers.negate",
-    "to_base_10": "numbers.times_ln_10",
-}
-
-
-@pytest.mark.parametrize("name", WHY)
-def test_the_verdict_says_what_is_wrong_with_the_scores(name: str) -> None:
-    assert WHY[name] in ids_in(SCORES[name](plain()).asked())
-
-
-@pytest.mark.parametrize("fault", ["drop5", "garbled-random6"])
-@pytest.mark.parametrize("name", ["shifted_to_the_next_token", "of_a_misspelt_arm", "of_probabilities"])
-def test_without_the_scores_the_fault_is_still_looked_for(name: str, fault: str) -> None:
-    pair = SCORES[name](planted(fault))
-    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
-
-
-def test_of_scores_of_nearly_one_arms_name_it_is_asked() -> None:
-    pair = plain()
-    near = {key._replace(arm=key.arm.replace("mtp", "mpt")): top for key, top in pair.scores.items()}
-    result = replace(pair, scores=near).asked()
-    assert result.corrupt == []
-    (said,) = (one for one in result.notes if one.id == "scores.misspelt")
-    assert (said.parameters["named"], said.parameters["arm"]) == ("cpu/mpt", "cpu/mtp")
-    assert "scores.misspelt" not in ids_in(pair.asked())
-
-
-def test_a_misspelt_arm_is_named_with_its_neighbour() -> None:
-    (reason,) = (one for one in SCORES["of_a_misspelt_arm"](plain()).asked().reasons if one.id == "scores.other_arms")
-    assert reason.parameters["near"] == "cpu/base"
 
 
 def test_the_pair_itself_is_clean() -> None:

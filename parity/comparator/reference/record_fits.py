@@ -1,0 +1,125 @@
+"""Does a score record fit other tokens, or other places, better than its own?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.inputs.numbers import ROUNDING
+from parity.records import Capture, Completion, TokenIds, TopLogprobs
+
+FloatArray = npt.NDArray[np.float64]
+
+SURE = 24.0
+"""Nats by which other tokens, or another place, must fit better: an engine that draws from the right lists has that
+with a probability of e^-24, since what lists of earlier places say of a token is a prediction as well (Ville)."""
+
+PLACES = 6
+"""Places that must show it."""
+
+UNLISTED = -12.0
+"""Nats: what a token that is not listed is taken for at a place that is only supposed."""
+
+_SEARCHED = 32
+"""First tokens by which another completion is found."""
+
+_SEARCHES = 256
+"""Records of which another completion is looked for."""
+
+
+def logprobs_at(top: TopLogprobs, tokens: TokenIds, shift: int) -> tuple[FloatArray, FloatArray]:
+    """The logprobs of tokens (T,) by the lists `shift` places on, at most and at least; NaN where there is none."""
+    most, least = np.full((2, len(tokens)), np.nan)
+    rows = np.arange(len(tokens)) + shift
+    inside = (rows >= 0) & (rows < len(top))
+    if not inside.any():
+        return most, least
+    values = top.values[rows[inside]]
+    usable = np.isfinite(values) & (values <= ROUNDING)
+    is_own = (top.ids[rows[inside]] == tokens[inside][:, None]) & usable
+    own = np.where(is_own, values, -np.inf).max(axis=1)
+    last = np.where(usable, values, np.inf).min(axis=1)
+    is_known, listed = usable.any(axis=1), is_own.any(axis=1)
+    most[inside] = np.where(is_known, np.where(listed, own, last), np.nan)
+    least[inside] = np.where(is_known, np.where(listed, own, np.minimum(last, UNLISTED)), np.nan)
+    return most, least
+
+
+def fits_from(most: FloatArray, least: FloatArray) -> int | None:
+    """From where to the end what stands elsewhere fits better, if it surely does. most: of the lists as they stand,
+    least: of those elsewhere."""
+    better = np.nan_to_num(least - most, nan=0.0)
+    rest = better[::-1].cumsum()[::-1]
+    place = int(rest.argmax())
+    return place if rest[place] > SURE and int((better[place:] > 1.0).sum()) >= PLACES else None
+
+
+class Firsts:
+    """The completions of a run by their first tokens, to find whose a record is."""
+
+    def __init__(self, arms: Sequence[Capture]) -> None:
+        self._arms = arms
+        self._known: tuple[list[Completion], npt.NDArray[np.int64]] | None = None
+        self._left = _SEARCHES
+
+    def fits(self, one: Completion, top: TopLogprobs, most: FloatArray) -> bool:
+        """Is it the record of another completion, whose tokens are as likely as the lists expect?"""
+        size = min(len(top), len(most))
+        listed, expected = _expected(top)
+        if np.nansum(most[:size]) > listed[:size].sum() - SURE or not self._left:
+            return False
+        self._left -= 1
+        others, firsts = self._all()
+        lists, values = top.ids[:_SEARCHED], np.where(np.isfinite(top.values[:_SEARCHED]), top.values[:_SEARCHED], -99)
+        width = min(len(lists), firsts.shape[1])
+        is_own = lists[None, :width] == firsts[:, :width, None]
+        likely = np.where(is_own, values[None, :width], UNLISTED).max(axis=2).sum(axis=1)
+        same = [other for arm in self._arms if (other := arm.completions.get(one.key)) is not None]
+        for other in (*same, *(others[number] for number in np.argsort(-likely)[:4].tolist())):
+            if other is one or np.array_equal(other.token_ids, one.token_ids):
+                continue
+            least = logprobs_at(top, other.token_ids, 0)[1]
+            together = min(len(least), len(most), len(top))
+            fit, own = np.nansum(least[:together]), np.nansum(most[:together])
+            apart = int((np.nan_to_num(least[:together] - most[:together]) > 1.0).sum())
+            if (
+                fit >= 2.0 * expected[:together].sum() - 10.0
+                and fit > own + SURE + np.log(len(others))
+                and (apart >= PLACES)
+            ):
+                return True
+        return False
+
+    def _all(self) -> tuple[list[Completion], npt.NDArray[np.int64]]:
+        if self._known is None:
+            some = [one for arm in self._arms for one in arm.rows[:4096]]
+            firsts = np.full((len(some), _SEARCHED), -2, dtype=np.int64)
+            for row, one in enumerate(some):
+                tokens = one.token_ids[:_SEARCHED]
+                firsts[row, : len(tokens)] = tokens
+            self._known = some, firsts
+        return self._known
+
+
+def _expected(top: TopLogprobs) -> tuple[FloatArray, FloatArray]:
+    """The logprob that each list expects of its token, shape (T,): of the tokens that it lists, and at least."""
+    values = np.where(np.isfinite(top.values) & (top.values <= ROUNDING), top.values, -np.inf)
+    with np.errstate(invalid="ignore"):
+        listed = np.where(np.isfinite(values), np.exp(values) * values, 0.0).sum(axis=1)
+    rest = np.clip(1.0 - np.exp(values).sum(axis=1), 0.0, 1.0)
+    return np.asarray(listed), np.asarray(listed + rest * UNLISTED)
+
+
+def distances(one: TopLogprobs, other: TopLogprobs, size: int) -> FloatArray:
+    """Nats between what two records of one text say of the best token, of the first `size` places; at least so much
+    where the other does not list it. NaN where one says nothing."""
+    values = np.where(np.isfinite(one.values[:size]), one.values[:size], -np.inf)
+    at = values.argmax(axis=1)[:, None]
+    best = np.take_along_axis(values, at, axis=1)[:, 0]
+    most, _ = logprobs_at(other, np.take_along_axis(one.ids[:size], at, axis=1)[:, 0], 0)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(best - most)
+    far[~np.isfinite(far)] = np.nan
+    return np.asarray(far)
