@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,12 @@ UNLISTED = -12.0
 
 _SEARCHED = 32
 """First tokens by which another completion is found."""
+
+_TRIED = 4
+"""Of those, by how much the lists like them."""
+
+_MOST = 4096
+"""Completions of an arm among which it is looked for."""
 
 _SEARCHES = 256
 """Records of which another completion is looked for."""
@@ -65,42 +71,75 @@ class Firsts:
         self._left = _SEARCHES
 
     def fits(self, one: Completion, top: TopLogprobs, most: FloatArray) -> bool:
-        """Is it the record of another completion, whose tokens are as likely as the lists expect?"""
+        """Is it the record of another completion, whose tokens are as likely as the lists expect? Not where it is the
+        completion that is another request's."""
         size = min(len(top), len(most))
         listed, expected = _expected(top)
         if np.nansum(most[:size]) > listed[:size].sum() - SURE or not self._left:
             return False
         self._left -= 1
+        tried = len(self._all()[0])
+        found = any(_fits(other, one, top, most, expected, tried) for other in self._likely(one, top))
+        return found and not self._is_anothers(one)
+
+    def _likely(self, one: Completion, top: TopLogprobs) -> Iterator[Completion]:
+        """Completions of which the record may be: those of the request, and those whose first tokens it likes most."""
+        for arm in self._arms:
+            if (other := arm.completions.get(one.key)) is not None:
+                yield other
         others, firsts = self._all()
         lists, values = top.ids[:_SEARCHED], np.where(np.isfinite(top.values[:_SEARCHED]), top.values[:_SEARCHED], -99)
         width = min(len(lists), firsts.shape[1])
         is_own = lists[None, :width] == firsts[:, :width, None]
         likely = np.where(is_own, values[None, :width], UNLISTED).max(axis=2).sum(axis=1)
-        same = [other for arm in self._arms if (other := arm.completions.get(one.key)) is not None]
-        for other in (*same, *(others[number] for number in np.argsort(-likely)[:4].tolist())):
-            if other is one or np.array_equal(other.token_ids, one.token_ids):
-                continue
-            least = logprobs_at(top, other.token_ids, 0)[1]
-            together = min(len(least), len(most), len(top))
-            fit, own = np.nansum(least[:together]), np.nansum(most[:together])
-            apart = int((np.nan_to_num(least[:together] - most[:together]) > 1.0).sum())
-            if (
-                fit >= 2.0 * expected[:together].sum() - 10.0
-                and fit > own + SURE + np.log(len(others))
-                and (apart >= PLACES)
-            ):
-                return True
-        return False
+        yield from (others[number] for number in np.argsort(-likely)[:_TRIED].tolist())
+
+    def _is_anothers(self, one: Completion) -> bool:
+        """Does it begin like the completion, or the prompt, of another request, and not so much like its own?"""
+        others, firsts = self._all()
+        tokens = one.token_ids[:_SEARCHED]
+        if not len(tokens):
+            return False
+        is_mine = np.array([other.key.request == one.key.request for other in others])
+        is_itself = np.array([other is one for other in others])
+        said = _begin(firsts, tokens)
+        prompts = _begin(_first_tokens([other.prompt_token_ids for other in others]), tokens)
+        like_another = max(said[~is_mine].max(initial=0), prompts[~is_mine].max(initial=0))
+        like_own = max(said[is_mine & ~is_itself].max(initial=0), prompts[is_mine].max(initial=0))
+        return bool(like_another >= PLACES and like_another > like_own)
 
     def _all(self) -> tuple[list[Completion], npt.NDArray[np.int64]]:
         if self._known is None:
-            some = [one for arm in self._arms for one in arm.rows[:4096]]
-            firsts = np.full((len(some), _SEARCHED), -2, dtype=np.int64)
-            for row, one in enumerate(some):
-                tokens = one.token_ids[:_SEARCHED]
-                firsts[row, : len(tokens)] = tokens
-            self._known = some, firsts
+            some = [one for arm in self._arms for one in arm.rows[:_MOST]]
+            self._known = some, _first_tokens([one.token_ids for one in some])
         return self._known
+
+
+def _first_tokens(streams: Sequence[TokenIds]) -> npt.NDArray[np.int64]:
+    """Shape (N, _SEARCHED), filled up with -2."""
+    firsts = np.full((len(streams), _SEARCHED), -2, dtype=np.int64)
+    for row, tokens in enumerate(streams):
+        firsts[row, : len(tokens)] = tokens[:_SEARCHED]
+    return firsts
+
+
+def _begin(firsts: npt.NDArray[np.int64], tokens: TokenIds) -> npt.NDArray[np.int64]:
+    """How many of `tokens`, _SEARCHED at most, each begins with."""
+    return np.asarray(np.logical_and.accumulate(firsts[:, : len(tokens)] == tokens, axis=1).sum(axis=1))
+
+
+def _fits(
+    other: Completion, one: Completion, top: TopLogprobs, most: FloatArray, expected: FloatArray, tried: int
+) -> bool:
+    """Is the record of `one` that of `other`, of so many that are tried? most: of `one`; expected: of its lists."""
+    if other is one or np.array_equal(other.token_ids, one.token_ids):
+        return False
+    least = logprobs_at(top, other.token_ids, 0)[1]
+    together = min(len(least), len(most), len(top))
+    fit, own = np.nansum(least[:together]), np.nansum(most[:together])
+    if fit < 2.0 * expected[:together].sum() - 10.0 or fit <= own + SURE + np.log(tried):
+        return False
+    return int((np.nan_to_num(least[:together] - most[:together]) > 1.0).sum()) >= PLACES
 
 
 def _expected(top: TopLogprobs) -> tuple[FloatArray, FloatArray]:

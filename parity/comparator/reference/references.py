@@ -89,7 +89,7 @@ def references_of(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Refe
     throughout = _scored_throughout(pairs, lookup.scored(inputs.baseline.header.arm))
     baseline, floor = (known.scored, known.floor) if throughout else ({}, None)
     remarks = lookup.remarks if wrong is None else _said(wrong)
-    remarks += Remarks(notes=tuple(said(faulty)))
+    remarks += said(faulty)
     remarks += Remarks() if wrong is not None or (near := misspelt(inputs, lookup)) is None else note(near)
     if not inputs.is_random:
         remarks += tolerances.remarks(options, floor)

@@ -21,8 +21,10 @@ from parity.comparator.inputs.numbers import ROUNDING
 from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.reference.record_fits import Firsts, distances, fits_from, logprobs_at
 from parity.comparator.reference.scores import Reference
+from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
+from parity.records.next_steps import Step
 from parity.records.score_table import ScoreTable
 
 FloatArray = npt.NDArray[np.float64]
@@ -155,21 +157,39 @@ def nearly_all(faults: Mapping[ScoreKey, Fault], reference: Reference) -> Messag
     )
 
 
-def said(faults: Mapping[ScoreKey, Fault]) -> Iterator[Message]:
-    """A sentence for each kind of fault."""
+def said(faults: Mapping[ScoreKey, Fault]) -> Remarks:
+    """A sentence for each kind of fault. Records of other completions leave open which of the two is wrong."""
+    remarks = Remarks()
     for fault in Fault:
         keys = [key for key, one in faults.items() if one is fault]
-        if keys:
-            names = [f"{key.arm} {Key(*key[1:])}" for key in keys[:_NAMED_APART]]
-            yield message(
-                "scores.records",
-                "{count} score record holds {what}, and is left out (first: {names}). Score that completion again",
-                plural="{count} score records hold {what}, and are left out (first: {names}). Score those completions "
-                "again",
-                count=len(keys),
-                what=fault.value,
-                names=names,
+        names = [f"{key.arm} {Key(*key[1:])}" for key in keys[:_NAMED_APART]]
+        if keys and fault is Fault.ANOTHER:
+            remarks += reason(
+                message(
+                    "scores.records_of_others",
+                    "{count} score record holds lists that fit another completion, and is left out (first: {names}): "
+                    "the records were mixed up, or the completions of the capture. Score that completion again",
+                    plural="{count} score records hold lists that fit other completions, and are left out (first: "
+                    "{names}): the records were mixed up, or the completions of the capture. Score those completions "
+                    "again",
+                    count=len(keys),
+                    names=names,
+                ),
+                Step.SCORE,
             )
+        elif keys:
+            remarks += note(
+                message(
+                    "scores.records",
+                    "{count} score record holds {what}, and is left out (first: {names}). Score that completion again",
+                    plural="{count} score records hold {what}, and are left out (first: {names}). Score those "
+                    "completions again",
+                    count=len(keys),
+                    what=fault.value,
+                    names=names,
+                )
+            )
+    return remarks
 
 
 def without(scores: Scores, faults: Mapping[ScoreKey, Fault]) -> Scores:

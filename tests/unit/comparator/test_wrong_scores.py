@@ -110,7 +110,7 @@ def test_records_that_changed_places_are_left_out(of: str, count: int) -> None:
     changed, keys = exchanged(pairs()[of], count)
     result = changed.asked()
     assert result.corrupt == []
-    (said,) = (one for one in result.notes if one.id == "scores.records")
+    (said,) = (one for one in result.reasons if one.id == "scores.records_of_others")
     assert said.parameters["count"] == len(keys)
 
 
