@@ -196,7 +196,7 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
             arm=inputs.baseline.header.arm,
         )
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
-    said = found.by_scores and all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
+    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
     if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not said):
         return None, message(
             "numerics.other_kind",

@@ -30,7 +30,7 @@ from parity.comparator.reference.residuals import PairedResiduals, Residuals, ch
 from parity.comparator.statistics import paired_mean, poisson_tail, student_tail, symmetric_sum
 from parity.comparator.stats import Numerics, Stats
 from parity.comparator.sums import Sums
-from parity.records import Capture, Finding, Header, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
+from parity.records import Capture, Completion, Finding, Header, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
 from parity.records.evidence import NumericsEvidence
 from parity.records.next_steps import Step
 
@@ -260,6 +260,27 @@ def test_logprobs_of_another_kind_are_not_compared() -> None:
     result = compare(arms[0], arms[1], scores)
     assert not of_numerics(result)
     assert any("of another kind than what they are compared with" in note for note in texts(result.notes))
+
+
+def test_raw_logprobs_that_contradict_each_other_are_no_pass_without_scores() -> None:
+    """Of which arm they are not those of its tokens nobody knows."""
+    base, other, _ = made(None, speculating(2))
+
+    def shifted(one: Completion) -> Completion:
+        assert one.logprobs is not None
+        values = np.roll(one.logprobs.values, 1, axis=0)
+        return replace(one, logprobs=TopLogprobs(one.logprobs.ids, values))
+
+    wrong = replace(other, completions={key: shifted(one) for key, one in other.completions.items()})
+
+    def untold(arm: Capture) -> Capture:
+        return replace(arm, header=replace(arm.header, engine={}))
+
+    for arms in ((base, wrong), (wrong, base)):
+        result = compare(*arms)
+        assert of_numerics(result)
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert not of_numerics(compare(*map(untold, arms)))  # they may be of another kind
 
 
 def test_without_scores_the_arms_are_compared_with_each_other() -> None:
