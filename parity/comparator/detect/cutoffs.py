@@ -9,7 +9,7 @@ engine cuts off by other rules, or the scores are off, and nobody is accused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from parity.comparator.reference.tolerance import most_by_chance
 from parity.comparator.statistics import FloatArray, binomial_tail, poisson_tail
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TopLogprobs
-from parity.records.evidence import CutoffEvidence, JudgedBy
+from parity.records.evidence import CutoffEvidence, EndEvidence, JudgedBy
 from parity.records.next_steps import NextStep, Step
 
 EDGE = 0.25
@@ -289,6 +289,22 @@ def _event(far: FloatArray, cut: Cut, judged_by: JudgedBy | None) -> Event | Non
         judged_by=judged_by,
     )
     return Event(Kind.BEYOND_CUTOFF, first, last - first + 1, evidence)
+
+
+def as_end(found: Event, b: Completion, terminators: Set[int]) -> Event:
+    """Where the one token that was cut off is that at which the completion stops: an end, as of one too unlikely."""
+    last, evidence = len(b.token_ids) - 1, found.evidence
+    if found.position != last or int(b.token_ids[last]) not in terminators:
+        return found
+    assert isinstance(evidence, CutoffEvidence)
+    why = message(
+        "early_stop.beyond_cutoff",
+        "ends here, at a token that lies {nats} nats beyond what {asked} leaves",
+        nats=f"{evidence.farthest:.2f}",
+        asked=", ".join(f"{name}={value:g}" for name, value in evidence.asked.items()),
+    )
+    said = EndEvidence(why=why, terminator=int(b.token_ids[last]), judged_by=evidence.judged_by)
+    return Event(Kind.EARLY_STOP, last, 1, said)
 
 
 def _asked(cut: Cut) -> dict[str, float]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from parity.comparator.classes import of_all, with_others
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, wording
-from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
+from parity.comparator.detect.cutoffs import Cutoffs, as_end, cutoffs
 from parity.comparator.detect.donors import Asking, named
 from parity.comparator.detect.draft_acceptance import Proposed, proposed_drafts
 from parity.comparator.detect.drawn_leaks import with_donors
@@ -242,7 +242,7 @@ def _lies_in(stretch: Event, found: Event) -> bool:
 
 def _of_cutoffs(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:
     found = shown.beyond.found.get(pair.b.key)
-    return () if found is None else (found,)
+    return () if found is None else (as_end(found, pair.b, draws.rules.of(pair.b).terminators),)
 
 
 def _of_logprobs(pair: Pair, draws: Draws, shown: Shown) -> Sequence[Event]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.captures import EOS, capture, completion
 from worlds import BASE, PEAKED, SURE, Fault, Shape, World, speculating
 from worlds.faults import Lapse
 
@@ -14,7 +15,7 @@ from parity.comparator import Comparison, compare
 from parity.comparator.detect import sampled
 from parity.comparator.detect.trials import drawn_again
 from parity.comparator.stats import Missed
-from parity.records import RUN, Capture, Kind, TopLogprobs, Verdict
+from parity.records import RUN, Capture, Completion, Kind, ScoreKey, TopLogprobs, Verdict
 from parity.records.next_steps import Step
 
 CUT = {"temperature": 1.0, "top_k": 20}
@@ -71,6 +72,31 @@ def test_a_baseline_that_cuts_off_too_little_accuses_nobody_of_it() -> None:
     assert Kind.BEYOND_CUTOFF not in {one.kind for one in swapped.corrupt}
     sound = wider(3, shape, asked, asked)
     assert (sound.verdict, list(sound.corrupt)) == (Verdict.PASS, [])
+
+
+@pytest.mark.parametrize(("last", "kind"), [(EOS, Kind.EARLY_STOP), (9, Kind.BEYOND_CUTOFF)], ids=["end", "word"])
+def test_an_end_beyond_the_cut_off_is_an_early_stop(last: int, kind: Kind) -> None:
+    """One token in twenty is an end there, which is likely enough; top_k had cut it off all the same."""
+    rng = np.random.default_rng(1)
+    rows: tuple[list[Completion], list[Completion]] = ([], [])
+    lists: dict[ScoreKey, TopLogprobs] = {}
+    for arm, side in zip(("cpu/base", "cpu/mtp"), rows, strict=True):
+        for number in range(8):
+            tokens = rng.choice([7, 8], size=12, p=[0.6, 0.4])
+            is_hit = arm == "cpu/mtp" and number == 3
+            if is_hit:
+                tokens[-1] = last
+            values = np.log(np.tile([0.54, 0.36, 0.05, 0.05], (12, 1)))
+            listed = TopLogprobs(np.tile([7, 8, 9, EOS], (12, 1)), values)
+            finish = "stop" if is_hit and last == EOS else "length"
+            row = completion(tokens, f"p{number}", finish=finish, prompt=(number, 5), max_tokens=12, logprobs=listed)
+            lists[ScoreKey(arm, *row.key)] = listed
+            side.append(row)
+    arms = [
+        capture(arm, *side, temperature=1.0, top_k=2) for arm, side in zip(("cpu/base", "cpu/mtp"), rows, strict=True)
+    ]
+    (found,) = compare(arms[0], arms[1], lists).corrupt
+    assert (found.kind, found.request, found.position, found.length) == (kind, "p3", 11, 1)
 
 
 def test_of_arms_in_other_precision_nothing_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
