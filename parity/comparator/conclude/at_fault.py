@@ -173,6 +173,15 @@ def _unchecked(broken: Broken) -> Iterator[Message]:
             "tokenizer (`parity compare --model DIRECTORY`)",
             count=broken.unread_words,
         )
+    if broken.unread_stops:
+        yield message(
+            "conclude.unread_stops",
+            "whether stop strings were kept is not known in {count} completion: that needs the text, and under "
+            "min_tokens the checkpoint's tokenizer as well (`parity compare --model DIRECTORY`)",
+            plural="whether stop strings were kept is not known in {count} completions: that needs the text, and under "
+            "min_tokens the checkpoint's tokenizer as well (`parity compare --model DIRECTORY`)",
+            count=broken.unread_stops,
+        )
     if not broken.open_grammars:
         return
     forms = sorted(set(broken.open_grammars))

@@ -185,6 +185,8 @@ class Look(Struct, frozen=True):
     """The form of a grammar that could not be checked to the end."""
     unread_words: bool = False
     """It has bad words, and nothing says which tokens they are."""
+    unread_stops: bool = False
+    """It has stop strings, and nothing says whether they stand in it."""
 
 
 def look_at(one: Completion, arm: Arm) -> Look:
@@ -201,7 +203,7 @@ def look_at(one: Completion, arm: Arm) -> Look:
             found[GRAMMAR] = (look.event,)
         open_grammar = asked.grammar.form if look.is_open else None
     unread = bool(asked.bad_words) and (arm.read_words is None or not arm.writer.has_ids)
-    return Look(found, tuple(under), open_grammar, unread)
+    return Look(found, tuple(under), open_grammar, unread, stop_strings.is_unread(one, asked, arm.writer))
 
 
 class Broken(Struct, frozen=True):
@@ -221,6 +223,8 @@ class Broken(Struct, frozen=True):
     """What that is, of both arms."""
     unread_words: int = 0
     """Completions whose `bad_words` could not be checked, for want of a tokenizer."""
+    unread_stops: int = 0
+    """Completions whose stop strings could not be checked, for want of text or a tokenizer."""
     open_grammars: tuple[str, ...] = ()
     """The form of each grammar that could not be checked to the end, one for each completion."""
 
@@ -270,6 +274,7 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
         frozenset(stopped_otherwise),
         of_stops[0] + of_stops[1],
         sum(look.unread_words for look in ours.of.values()),
+        sum(look.unread_stops for look in ours.of.values()),
         tuple(look.open_grammar for look in ours.of.values() if look.open_grammar is not None),
     )
 

@@ -16,11 +16,23 @@ CHARACTERS = 16
 """Characters of a long token: text left by a step of several tokens, where no tokenizer says which token it is of."""
 
 
+def is_unread(completion: Completion, asked: Asked, writer: Writer) -> bool:
+    """Does nothing say whether it kept to its stop strings? A text without a tokenizer does not where one that comes
+    before min_tokens counts for nothing."""
+    if not asked.stops or completion.aborted or _has_tokens(writer):
+        return False
+    return completion.text is None or bool(asked.min_tokens)
+
+
+def _has_tokens(writer: Writer) -> bool:
+    return writer.render is not None and writer.has_ids
+
+
 def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Event]:
     """What a completion makes wrong of the stop strings that were asked."""
     if not asked.stops or completion.aborted:
         return
-    if writer.render is None or not writer.has_ids:
+    if not _has_tokens(writer):
         yield from _by_text(completion, asked, writer)
         return
     ways = (said(completion, asked, way) for way in writer.ways(completion, asked))
@@ -80,8 +92,8 @@ def _claims(completion: Completion, asked: Asked, found: Said, writer: Writer) -
 def _by_text(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Event]:
     """Without a tokenizer: what the text alone proves."""
     text = completion.text
-    if text is None or asked.min_tokens:
-        return  # a stop string within min_tokens may stand there
+    if text is None or is_unread(completion, asked, writer):
+        return
     match = first_match(text, asked.stops)
     by_string = completion.finish_reason == "stop" and isinstance(completion.stop_reason, str)
     if match is None:

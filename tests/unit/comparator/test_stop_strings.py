@@ -166,3 +166,24 @@ def test_of_stop_strings_in_one_token_old_versions_take_the_first_of_the_list(
         options,
     )
     assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "unread"),
+    [
+        ({"stop": ["stop"]}, None, 2),
+        ({"stop": ["stop"]}, "and on", 0),
+        ({"stop": ["stop"], "min_tokens": 4}, "and on", 2),
+        ({}, None, 0),
+    ],
+    ids=["nothing", "text", "min_tokens", "not asked"],
+)
+def test_what_no_text_and_no_tokenizer_shows_of_stop_strings_is_said(
+    asked: dict[str, Any], text: str | None, unread: int
+) -> None:
+    rows = [completion(range(100, 140), f"p{number}", text=text) for number in range(2)]
+    arms = [capture(name, *rows, max_tokens=LIMIT, **asked) for name in ("cpu/base", "cpu/mtp")]
+    result = compare(arms[0], arms[1])
+    assert result.verdict is Verdict.PASS
+    said = [one.parameters["count"] for one in result.reasons if one.id == "conclude.unread_stops"]
+    assert said == ([unread] if unread else [])
