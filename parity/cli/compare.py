@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from parity.pipeline.inside import Inside
     from parity.records import Capture, Json, Scores
     from parity.view import RunView
+
+MANY_DRAWN: Final = 50_000
+"""Tokens that were drawn at random, which take two seconds in one process."""
 
 
 @click.command()
@@ -181,14 +184,23 @@ def _readers(jobs: int | None, ray: bool) -> AbstractContextManager[Readers]:
 
 
 def _comparers(sides: _Sides, jobs: int | None) -> Spread:
-    """Who compares: where all is held in memory, copies of this process would take longer than the rest."""
+    """Who compares: of greedy completions that are held in memory, copies of this process would take longer than the
+    rest."""
     from parity.comparator.types import alone
     from parity.forked import Forked
     from parity.records import Lazy
     from parity.records.score_table import ScoreTable
 
     is_large = isinstance(sides.candidate.completions, Lazy) or isinstance(sides.scores, ScoreTable)
-    return Forked(jobs) if is_large else alone
+    return Forked(jobs) if is_large or _are_many_drawn(sides.candidate) else alone
+
+
+def _are_many_drawn(arm: Capture) -> bool:
+    from parity.comparator.inputs.questions import temperature_in
+
+    own = (arm.completions[key].sampling for key in arm.own_sampling)
+    is_drawn = any(temperature_in(one) > 0 for one in (arm.header.sampling, *own))
+    return is_drawn and arm.tokens.total >= MANY_DRAWN
 
 
 def _of_a_kit(path: Path) -> bool:

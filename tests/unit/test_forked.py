@@ -10,22 +10,27 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+import numpy as np
 import pytest
 
 from parity import forked
 from parity.capture import read_capture, read_scores
-from parity.comparator import CompareOptions, Comparison, compare
+from parity.cli import compare as command
+from parity.comparator import CompareOptions, Comparison, compare, shared_out
 from parity.comparator.detect import pairs, turns
 from parity.comparator.population import rates
-from parity.comparator.reference import residuals, scores, stored
+from parity.comparator.reference import drawn_lists, residuals, scores, stored
 from parity.comparator.types import Spread, alone
 from parity.forked import CAN_FORK, Forked
 from parity.messages import Message
+from parity.records import Capture, Scores, Verdict
 from parity.unnamed import Unnamed
+from tests.unit.comparator.test_sampled import Model
 from tests.unit.test_capture_beside import written
 from tests.unit.test_packed_captures import packed
 from tests.unit.test_packed_scores import ARMS, made, scores_of, write
@@ -194,3 +199,62 @@ def test_how_many_where_nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked, "usable_cores", lambda: 64)
     assert Forked()._jobs == forked.MOST
     assert Forked(12)._jobs == 12
+
+
+def drawn(temperature: float) -> tuple[Capture, Capture, Scores]:
+    """Both arms, all completions scored; the candidate's drawn at another temperature, or as asked."""
+    rng = np.random.default_rng(3)
+    model = Model(rng)
+    base, known = model.arm("cpu/base", model.ranks(rng, 0.8))
+    other, more = model.arm("cpu/mtp", model.ranks(rng, temperature))
+    return base, other, known | more
+
+
+@contextmanager
+def few_draws() -> Iterator[None]:
+    """Parts of a completion or two, all of which are shared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_out, "FEWEST", 2)
+        patch.setattr(shared_out, "AT_ONCE", 2)
+        patch.setattr(drawn_lists, "IN_CACHE", 1024)
+        yield
+
+
+@pytest.mark.parametrize(("temperature", "verdict"), [(0.8, Verdict.PASS), (1.3, Verdict.DIVERGED)])
+def test_a_comparison_of_drawn_completions_says_the_same(temperature: float, verdict: Verdict) -> None:
+    arms, counting = drawn(temperature), Counting()
+    with few_draws():
+        one, other = (compare(*arms, CompareOptions(spread=spread)) for spread in (alone, counting))
+    assert one.verdict is verdict
+    assert json.dumps(one.to_json(), default=str) == json.dumps(other.to_json(), default=str)
+    assert counting.shared >= 12
+
+
+@pytest.mark.parametrize(("temperature", "tokens", "shared"), [(0.8, 3840, True), (0.8, 3841, False), (0.0, 1, False)])
+def test_the_command_shares_many_drawn_tokens(
+    monkeypatch: pytest.MonkeyPatch, temperature: float, tokens: int, shared: bool
+) -> None:
+    *arms, known = drawn(0.8)
+    arms = [replace(arm, header=replace(arm.header, sampling={"temperature": temperature})) for arm in arms]
+    monkeypatch.setattr(command, "MANY_DRAWN", tokens)
+    sides = command._Sides(arms[0], arms[1], (Path("a"), Path("b")), known, [])
+    assert isinstance(command._comparers(sides, 2), Forked) is shared
+
+
+def test_drawn_completions_of_a_lost_process_are_looked_at_here() -> None:
+    arms = drawn(0.8)
+    lost = []
+
+    def losing(parts: Sequence[P], work: Callable[[P], R], about: Message, /) -> Iterator[R]:
+        def until_killed(number: int) -> R:
+            if number == 3 and os.getpid() != SELF:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return work(parts[number])
+
+        lost.append(len(parts) > 3)
+        return Forked(2)(range(len(parts)), until_killed)
+
+    with few_draws():
+        one, other = (compare(*arms, CompareOptions(spread=spread)) for spread in (alone, losing))
+    assert json.dumps(one.to_json(), default=str) == json.dumps(other.to_json(), default=str)
+    assert sum(lost) >= 10

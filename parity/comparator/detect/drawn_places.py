@@ -148,8 +148,8 @@ class Places:
         """Nats by bet and place, shape (B, places), for what was asked for."""
         self.tokens = np.zeros(_NUMBERS)
 
-    def add(self, asked: float, cut: Cut, many: Sequence[Drawn], won: FloatArray, sign: float = 1.0) -> None:
-        """Takes up (or, with sign -1, takes out) completions: `won`, (A, N), as `winnings` has it."""
+    def sums(self, many: Sequence[Drawn], won: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of some completions: (tokens at each place, nats by bet and place); `won`, (A, N), as `winnings` has it."""
         columns = self.of(many)
         # A token's places together are one label, of which there are few: so each bet's sums are made once.
         code = columns[0]
@@ -161,10 +161,14 @@ class Places:
             is_at[np.arange(len(labels)), labels % _NUMBERS] = 1.0
             labels = labels // _NUMBERS
         is_at[:, ALL] = 1.0
-        self.tokens += sign * (np.bincount(label, minlength=len(is_at)) @ is_at)
-        sums = np.array([np.bincount(label, logs, len(is_at)) for logs in _staked(won)]) @ is_at
+        tokens = np.bincount(label, minlength=len(is_at)) @ is_at
+        return tokens, np.array([np.bincount(label, logs, len(is_at)) for logs in _staked(won)]) @ is_at
+
+    def add(self, asked: float, cut: Cut, sums: tuple[FloatArray, FloatArray], sign: float = 1.0) -> None:
+        """Takes up (or, with sign -1, takes out) completions by their `sums`."""
+        self.tokens += sign * sums[0]
         known = self.won.get((asked, cut))
-        self.won[asked, cut] = sign * sums if known is None else known + sign * sums
+        self.won[asked, cut] = sign * sums[1] if known is None else known + sign * sums[1]
 
     def of(self, many: Sequence[Drawn]) -> tuple[Ints, ...]:
         """`places_in` of completions of this arm."""
@@ -251,7 +255,7 @@ def _take_out(places: Places, drawn: Outcomes, left_out: frozenset[Key]) -> None
     for (asked, cut), many in drawn.items():
         some = [one for one in many if one.key in left_out]
         for rows, won in winnings([one.draws for one in some], asked, cut):
-            places.add(asked, cut, [some[row] for row in rows], won, sign=-1.0)
+            places.add(asked, cut, places.sums([some[row] for row in rows], won), sign=-1.0)
 
 
 def _looks(places: Places, drawn: Outcomes, left_out: frozenset[Key], number: int) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from parity.comparator.inputs.said import Writer
 from parity.comparator.reference import surprisal
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
-from parity.comparator.types import CompareOptions
+from parity.comparator.types import CompareOptions, Spread
 from parity.records import Capture, Completion, Key, TopLogprobs
 from parity.records.evidence import JudgedBy
 
@@ -42,6 +42,7 @@ class Draws(Struct, frozen=True):
     alpha: float
     writer: Writer
     broken: Broken
+    spread: Spread
 
     def distribution(self, b: Completion) -> TopLogprobs | None:
         """What a completion was drawn from: its score, else its own lists where they show that; else None."""
@@ -82,6 +83,7 @@ def draws_of(inputs: Inputs, reference: Reference, options: CompareOptions, requ
         alpha=options.alpha,
         writer=requested.writer,
         broken=requested.broken,
+        spread=options.spread,
     )
 
 

@@ -48,6 +48,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.scores import OwnNoise, Reference, noise_of
+from parity.comparator.shared_out import of_each
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
 from parity.messages import Message, message
@@ -107,7 +108,7 @@ def judge_sampled(
         baseline_proposed=shown.baseline_proposed,
         proposed=proposed_drafts(inputs.candidate, shown.bets.drawn, left_out, draws.distribution),
         draws=shown.sums.without(corrupt),
-        odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors),
+        odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors, draws.spread),
         baseline_draws_at=shown.baseline_draws_at,
         beyond_cutoff=shown.beyond.together,
         next_steps=(*_whose(found, crossed, draws), *shown.beyond.next_steps),
@@ -141,16 +142,18 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     known = draws.of_baseline()
     theirs = [(one, known[one.key]) for one in inputs.baseline if one.key in known]
     mine = [(one, top) for one in inputs.candidate if (top := draws.distribution(one)) is not None]
-    bets = temperatures(theirs, mine, arms, reference, asked, draws.alpha, draws.vocab_size)
-    before = steps_before((theirs, mine), (bets.of_baseline, bets.drawn), draws.vocab_size, draws.alpha)
+    bets = temperatures(theirs, mine, arms, reference, asked, draws.alpha, draws.vocab_size, draws.spread)
+    drawn = bets.of_baseline, bets.drawn
+    before = steps_before((theirs, mine), drawn, draws.vocab_size, draws.alpha, draws.spread)
     judged = ((one, top, draws.judged_by(one)) for one, top in mine)
     same = not of_other_precision(inputs.differences)
     beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size, same_precision=same)
-    outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
-    sums, own = sums_of_arms(outcomes, arms)
-    sums = with_rows(sums, [theirs, mine], arms, reference, asked)
+    outcomes = all_outcomes(drawn, [theirs, mine], arms, reference, asked)
+    sums, own = sums_of_arms(outcomes, arms, draws.spread)
+    sums = with_rows(sums, [theirs, mine], arms, reference, asked, draws.spread)
     draws_at = own_temperature(own, inputs.temperature)
-    stretches = {one.key: made for one in pairs.candidate if (made := unlikely(one, draws))}
+    looked = of_each(pairs.candidate, partial(unlikely, draws=draws), draws.spread)
+    stretches = {one.key: made for one, made in zip(pairs.candidate, looked, strict=True) if made}
     odd = unlikely_too(known, draws)
     contradicted = list(odd) if are_many(len(odd), len(stretches)) else []
     by_them = not contradicted and draws_at is None

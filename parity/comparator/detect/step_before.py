@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.detect.drawn_places import Outcomes
+from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.detect.events import Event, tokens_event
-from parity.comparator.reference.drawn_lists import draws_of, listed_width
+from parity.comparator.reference.drawn_lists import Cut, draws_of, listed_width
 from parity.comparator.reference.step_before import Won, log_ratios, redrawn, won
+from parity.comparator.shared_out import of_each
+from parity.comparator.types import Spread, alone
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import JudgedBy
@@ -60,17 +62,17 @@ class StepsBefore(Struct, frozen=True):
 
 
 def steps_before(sides: tuple[Lists, Lists], outcomes: tuple[Outcomes, Outcomes], vocab_size: int | None,
-                 alpha: float) -> StepsBefore:  # fmt: skip
+                 alpha: float, spread: Spread = alone) -> StepsBefore:  # fmt: skip
     """Of baseline and candidate: completions and their lists, and what was drawn where these say it. `alpha`: the
     chance of one false alarm in the run."""
-    theirs, mine = (_won(dict(_keyed(side)), found) for side, found in zip(sides, outcomes, strict=True))
+    theirs, mine = (_won(dict(_keyed(side)), found, spread) for side, found in zip(sides, outcomes, strict=True))
     logs, share = [one.log_won for one in (theirs or mine).values()], USUAL if theirs else 0.5
     habit = max(0.0, float(np.quantile(logs, share)) + float(np.log(1 - share))) if logs else 0.0
     least = float(np.log(max(1, len(mine)) / alpha)) + HABIT * habit
     return StepsBefore(
         {key: one for key, one in mine.items() if one.log_won >= least and one.count},
         len(mine),
-        _seen(sides, outcomes[1], vocab_size, least),
+        _seen(sides, outcomes[1], vocab_size, least, spread),
         _odd(theirs, alpha),
     )
 
@@ -79,13 +81,14 @@ def _keyed(side: Lists) -> Sequence[tuple[Key, tuple[Completion, TopLogprobs]]]:
     return [(one.key, (one, top)) for one, top in side]
 
 
-def _won(known: Mapping[Key, tuple[Completion, TopLogprobs]], outcomes: Outcomes) -> dict[Key, Won]:
-    found = {}
-    for (temperature, cut), many in outcomes.items():
-        for drawn in many:
-            one, top = known[drawn.key]
-            found[drawn.key] = won(log_ratios(top, one.token_ids, drawn.draws, drawn.places, temperature, cut))
-    return found
+def _won(known: Mapping[Key, tuple[Completion, TopLogprobs]], outcomes: Outcomes, spread: Spread) -> dict[Key, Won]:
+    def of(asked: tuple[tuple[float, Cut], Drawn]) -> Won:
+        (temperature, cut), drawn = asked
+        one, top = known[drawn.key]
+        return won(log_ratios(top, one.token_ids, drawn.draws, drawn.places, temperature, cut))
+
+    every = [(asked, drawn) for asked, many in outcomes.items() for drawn in many]
+    return {drawn.key: found for (_, drawn), found in zip(every, of_each(every, of, spread), strict=True)}
 
 
 def _odd(theirs: Mapping[Key, Won], alpha: float) -> dict[Key, Message]:
@@ -107,7 +110,9 @@ def _why(found: Won) -> Message:
     )
 
 
-def _seen(sides: tuple[Lists, Lists], outcomes: Outcomes, vocab_size: int | None, least: float) -> float:
+def _seen(
+    sides: tuple[Lists, Lists], outcomes: Outcomes, vocab_size: int | None, least: float, spread: Spread
+) -> float:
     """Tried on some of the candidate's completions."""
     asked = {drawn.key: key for key, many in outcomes.items() for drawn in many}
     some = [(one, top) for one, top in sides[1] if one.key in asked and len(top) > EVERY and top.ids.shape[1]]
@@ -115,10 +120,11 @@ def _seen(sides: tuple[Lists, Lists], outcomes: Outcomes, vocab_size: int | None
     width = listed_width(
         [top for side in sides for _, top in side], [one.token_ids for side in sides for one, _ in side]
     )
-    found = 0
-    for one, top in tried:
-        temperature, cut = asked[one.key]
+
+    def is_seen(drawn: tuple[Completion, TopLogprobs]) -> bool:
+        (one, top), (temperature, cut) = drawn, asked[drawn[0].key]
         lists, tokens = redrawn(top, one.token_ids, temperature, EVERY)
         draws, places = draws_of(lists, tokens, width, vocab_size)
-        found += won(log_ratios(lists, tokens, draws, places, temperature, cut)).log_won >= least
-    return found / len(tried) if tried else 0.0
+        return won(log_ratios(lists, tokens, draws, places, temperature, cut)).log_won >= least
+
+    return sum(of_each(tried, is_seen, spread)) / len(tried) if tried else 0.0

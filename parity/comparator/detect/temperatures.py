@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -13,7 +14,9 @@ from parity.comparator.detect.events import Event
 from parity.comparator.detect.trials import TRIED
 from parity.comparator.reference.drawn_lists import Cut, Draws, draws_of, listed_width
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Bet, bet, bets, looks_like, winnings
+from parity.comparator.reference.temperature import Bet, bet, bets, looks_like, of_winnings
+from parity.comparator.statistics import FloatArray
+from parity.comparator.types import Spread, alone
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs
 from parity.records.engine_settings import draft_tokens
@@ -117,6 +120,7 @@ def temperatures(
     asked: Callable[[Completion], float],
     alpha: float,
     vocab_size: int | None,
+    spread: Spread = alone,
 ) -> Temperatures:
     """The bets on all completions with lists; `alpha`: the chance of one false alarm in the run."""
     sides = [list(baseline), list(candidate)]
@@ -135,7 +139,7 @@ def temperatures(
     drafts = draft_tokens(arms[1].header.engine) or None
     of_arms = [outcomes(arm, side) for arm, side in zip(arms, sides, strict=True)]
     places = Places(arms[0], drafts), Places(arms[1], drafts)
-    usual, mine = (_won(grouped, found) for grouped, found in zip(of_arms, places, strict=True))
+    usual, mine = (_won(grouped, found, spread) for grouped, found in zip(of_arms, places, strict=True))
     # Without bets on the baseline the candidate's own completions must do: half of them are taken for clean.
     known, share = (usual, USUAL) if usual else (mine, 0.5)
     logs = [bet.log_won for _, _, bet in known]
@@ -154,7 +158,7 @@ def temperatures(
         if bet.log_won >= least
     }
     tried = outcomes(arms[1], sides[1][:: _step(sides[1])])
-    seen = _greedy_seen(tried, least)
+    seen = _greedy_seen(tried, least, spread)
     return Temperatures(
         found, len(mine), habit, seen, places, of_arms[1], of_arms[0], _odd(usual, arms[0], asked, alpha)
     )
@@ -185,29 +189,35 @@ def _why(looks: float, asked: float) -> Message:
     )
 
 
-def _won(grouped: Outcomes, places: Places) -> list[tuple[Drawn, Cut, Bet]]:
+def _won(grouped: Outcomes, places: Places, spread: Spread) -> list[tuple[Drawn, Cut, Bet]]:
     """The bets on the completions of an arm; those on its places are taken up."""
     found = []
     for (temperature, cut), many in grouped.items():
-        for rows, won in winnings([one.draws for one in many], temperature, cut):
-            some = [many[row] for row in rows]
-            places.add(temperature, cut, some, won)
-            ends = np.cumsum([len(one.draws) for one in some])
-            for one, part in zip(some, np.split(won, ends[:-1], axis=1), strict=True):
-                if (made := bet(part, temperature)) is not None:
-                    found.append((one, cut, made))
+        look = partial(_bets, places, many, temperature)
+        for rows, made, sums in of_winnings([one.draws for one in many], temperature, cut, look, spread):
+            places.add(temperature, cut, sums)
+            found += [(many[row], cut, one) for row, one in zip(rows, made, strict=True) if one is not None]
     return found
+
+
+def _bets(
+    places: Places, many: Sequence[Drawn], asked: float, rows: list[int], won: FloatArray
+) -> tuple[list[int], list[Bet | None], tuple[FloatArray, FloatArray]]:
+    """(`rows` of `many`, the bets on these, those on their places)."""
+    some = [many[row] for row in rows]
+    parts = np.split(won, np.cumsum([len(one.draws) for one in some])[:-1], axis=1)
+    return rows, [bet(part, asked) for part in parts], places.sums(some, won)
 
 
 def _step(side: Sequence[object]) -> int:
     return max(1, len(side) // TRIED)
 
 
-def _greedy_seen(grouped: Outcomes, least: float) -> float:
+def _greedy_seen(grouped: Outcomes, least: float, spread: Spread) -> float:
     tried = seen = 0
     for (temperature, cut), many in grouped.items():
         best = [replace(one.draws, drawn=np.zeros_like(one.draws.drawn)) for one in many]
-        won = bets(best, temperature, cut)
+        won = bets(best, temperature, cut, spread)
         tried += len(won)
         seen += sum(bet is not None and bet.log_won >= least for bet in won)
     return seen / tried if tried else 0.0

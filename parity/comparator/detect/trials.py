@@ -10,7 +10,9 @@ import numpy as np
 
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import logs_listed
+from parity.comparator.shared_out import of_each
 from parity.comparator.sums import sums_of_rows
+from parity.comparator.types import Spread, alone
 from parity.records import Completion, TokenIds, TopLogprobs
 
 STRETCH: Final = 8
@@ -28,6 +30,7 @@ def random_tokens_seen(
     distribution: Callable[[Completion], TopLogprobs | None],
     is_found: Callable[[Completion, TopLogprobs], bool],
     vocab_size: int | None,
+    spread: Spread = alone,
 ) -> float:
     """The share of completions in which STRETCH random tokens would be found, at a place drawn with a fixed seed.
 
@@ -42,7 +45,7 @@ def random_tokens_seen(
         return np.concatenate([one.token_ids[:place], wrong, one.token_ids[place + STRETCH :]])
 
     long_enough = [one for one in completions if len(one.token_ids) >= STRETCH]
-    return _seen(long_enough, put, distribution, is_found, vocab_size)
+    return _seen(long_enough, put, distribution, is_found, vocab_size, spread)
 
 
 def early_ends_seen(
@@ -51,6 +54,7 @@ def early_ends_seen(
     distribution: Callable[[Completion], TopLogprobs | None],
     is_found: Callable[[Completion, TopLogprobs], bool],
     vocab_size: int | None,
+    spread: Spread = alone,
 ) -> float:
     """The same of an end token (`end_of`; None: the request has none) put at such a place, after which nothing
     follows."""
@@ -59,7 +63,7 @@ def early_ends_seen(
         place, end = int(rng.integers(0, len(one.token_ids))), end_of(one)
         return None if end is None else np.append(one.token_ids[:place], end)
 
-    return _seen([one for one in completions if len(one.token_ids)], put, distribution, is_found, vocab_size)
+    return _seen([one for one in completions if len(one.token_ids)], put, distribution, is_found, vocab_size, spread)
 
 
 def _seen(
@@ -68,20 +72,20 @@ def _seen(
     distribution: Callable[[Completion], TopLogprobs | None],
     is_found: Callable[[Completion, TopLogprobs], bool],
     vocab_size: int | None,
+    spread: Spread,
 ) -> float:
     """Of some of the completions, the share whose fault would be found. put: the tokens with the fault."""
     rng = np.random.default_rng(0)
     tried = completions[:: max(1, len(completions) // TRIED)]
-    found = 0
-    for one in tried:
-        top = distribution(one)
-        if top is None or len(top) != len(one.token_ids):
-            continue
-        tokens = put(one, rng)
-        if tokens is not None:
-            lists = with_entries(top.part(stop=len(tokens)), tokens, vocab_size)
-            found += is_found(replace(one, token_ids=tokens), lists)
-    return found / len(tried) if tried else 0.0
+    known = [(one, top) for one in tried if (top := distribution(one)) is not None and len(top) == len(one.token_ids)]
+    faults = [(one, top, tokens) for one, top in known if (tokens := put(one, rng)) is not None]
+
+    def is_seen(fault: tuple[Completion, TopLogprobs, TokenIds]) -> bool:
+        one, top, tokens = fault
+        lists = with_entries(top.part(stop=len(tokens)), tokens, vocab_size)
+        return is_found(replace(one, token_ids=tokens), lists)
+
+    return sum(of_each(faults, is_seen, spread)) / len(tried) if tried else 0.0
 
 
 def with_entries(top: TopLogprobs, tokens: TokenIds, vocab_size: int | None) -> TopLogprobs:

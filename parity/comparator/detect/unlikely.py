@@ -13,6 +13,7 @@ from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.reference import copies, surprisal
 from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import BoolArray
+from parity.comparator.shared_out import of_each
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind, TopLogprobs
 from parity.records.evidence import EndEvidence
@@ -45,13 +46,16 @@ def rare(b: Completion, draws: Draws) -> BoolArray | None:
 
 def unlikely_too(known: Mapping[Key, TopLogprobs], draws: Draws) -> dict[Key, Message]:
     """The baseline's own completions with tokens that no sampler draws, and which these are."""
-    drawn = (one for one in draws.baseline if one.key in known and not draws.reference.shaping(one).unknown)
-    odd = {one.key: (one, *_odd(one, known[one.key], draws)) for one in drawn}
-    return {
-        key: (_copied(copy) if copy else _event(one, stretches[0], draws.rules)).evidence.why
-        for key, (one, stretches, copy) in odd.items()
-        if stretches or copy
-    }
+
+    def why(one: Completion) -> Message | None:
+        stretches, copy = _odd(one, known[one.key], draws)
+        if not stretches and not copy:
+            return None
+        return (_copied(copy) if copy else _event(one, stretches[0], draws.rules)).evidence.why
+
+    drawn = [one for one in draws.baseline if one.key in known and not draws.reference.shaping(one).unknown]
+    odd = zip(drawn, of_each(drawn, why, draws.spread), strict=True)
+    return {one.key: said for one, said in odd if said is not None}
 
 
 def are_many(odd: int, candidate: int) -> bool:
@@ -113,7 +117,7 @@ def _event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -
 def random_tokens_seen(drawn: Sequence[Completion], draws: Draws) -> float:
     """The share of completions in which random tokens would be found (`trials.random_tokens_seen`)."""
     return trials.random_tokens_seen(
-        drawn, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size
+        drawn, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size, draws.spread
     )
 
 
@@ -126,5 +130,10 @@ def early_ends_seen(drawn: Sequence[Completion], draws: Draws) -> float:
         return min(rules.eos or rules.terminators, default=None) if rules.keeps_terminator else None
 
     return trials.early_ends_seen(
-        drawn, end_of, draws.distribution, lambda one, top: bool(_odd(one, top, draws)[0]), draws.vocab_size
+        drawn,
+        end_of,
+        draws.distribution,
+        lambda one, top: bool(_odd(one, top, draws)[0]),
+        draws.vocab_size,
+        draws.spread,
     )

@@ -28,7 +28,9 @@ from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Beyond, beyond, cut_within
+from parity.comparator.shared_out import ABOUT
 from parity.comparator.statistics import FloatArray
+from parity.comparator.types import Spread, alone
 from parity.records import Capture, Completion, Key, TokenIds, TopLogprobs
 
 WIDEST = 20
@@ -98,7 +100,12 @@ def all_outcomes(
     return AllOutcomes(plain, shaped, cut_down, not any(served(arm.header) for arm in arms))
 
 
-def odds_of_arms(outcomes: AllOutcomes, left_out: Collection[Key], factors: tuple[FloatArray, FloatArray]) -> ArmsOdds:
+def odds_of_arms(
+    outcomes: AllOutcomes,
+    left_out: Collection[Key],
+    factors: tuple[FloatArray, FloatArray],
+    spread: Spread = alone,
+) -> ArmsOdds:
     """How likely the completions of both arms are, had they been drawn otherwise; without those left out."""
     sides, keys = [], list[Key]()
     for side in (0, 1):
@@ -109,19 +116,23 @@ def odds_of_arms(outcomes: AllOutcomes, left_out: Collection[Key], factors: tupl
                     one for one in many if one.key not in left_out and len(one.draws) and one.draws.logs.shape[1] >= 2
                 ]
                 if some and outcomes.decided(temperature, cut):
-                    found.append(odds_of([one.draws for one in some], temperature, cut, tried=side == 1))
+                    draws = [one.draws for one in some]
+                    found.append(odds_of(draws, temperature, cut, tried=side == 1, spread=spread))
                     keys += [one.key for one in some] if side == 1 else []
         sides.append(Odds.together(found))
     return ArmsOdds(sides[0], sides[1], float(max(1.0, *(one.max() for one in factors))), keys)
 
 
-def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[ArmsDraws, list[DrawSums]]:
+def sums_of_arms(
+    outcomes: AllOutcomes, arms: tuple[Capture, Capture], spread: Spread = alone
+) -> tuple[ArmsDraws, list[DrawSums]]:
     """(of baseline and candidate, those of the same completions; of the baseline alone, where nothing is cut off, among
     the tokens that are listed: these are known at any temperature, whatever the lists leave out).
     """
     plain, shaped, cut_down = outcomes.plain, outcomes.shaped, outcomes.cut_down
     sides = [
-        _together([_sums(one, outcomes.decided) for one in side]) for side in zip(plain, shaped, cut_down, strict=True)
+        _together([_sums(one, outcomes.decided, spread) for one in side])
+        for side in zip(plain, shaped, cut_down, strict=True)
     ]
     (base, base_places), (candidate, candidate_places) = sides
     shared = [shares_noise(base_places, is_baseline=True), shares_noise(candidate_places, is_baseline=False)]
@@ -136,9 +147,9 @@ def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[
     own = [
         sums
         for grouped in (alone, shaped[0], cut_down[0])
-        for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, outcomes.decided)[
-            0
-        ].values()
+        for sums in _sums(
+            {asked: many for asked, many in grouped.items() if asked[1] == Cut()}, outcomes.decided, spread
+        )[0].values()
     ]
     return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
 
@@ -201,18 +212,22 @@ def with_rows(
     arms: tuple[Capture, Capture],
     reference: Reference,
     asked: Callable[[Completion], float],
+    spread: Spread = alone,
 ) -> ArmsDraws:
     """The same with what single requests have in common: one completion of each, as other samples and rounds have its
     context."""
-    alike = []
-    for arm, side in zip(arms, listed, strict=True):
+
+    def agreed(number: int) -> float | None:
+        arm, side = arms[number], listed[number]
         first = {one.key.request: (one, top) for one, top in reversed(side) if asked(one) >= LOWEST}
         rows = []
         for one, top in reversed(first.values()):
             drawn_from = _as_drawn_from(top, one, reference)
             if drawn_from is not None:
                 rows.append(Row.of(one.token_ids, drawn_from[0], asked(one), Cut.of(arm.sampling_of(one))))
-        alike.append(agreement(rows))
+        return agreement(rows)
+
+    alike = list(spread((0, 1), agreed, ABOUT))
     own_seeds = not by_others(arms[1].header)
     if alike[0] is not None or (alike[1] is not None and not own_seeds):  # it may have been asked with one seed for all
         shared = {
@@ -229,7 +244,9 @@ def _listed_alone(one: Drawn) -> Drawn:
     return replace(one, draws=listed_alone(one.draws), places=one.places[kept])
 
 
-def _sums(grouped: Outcomes, decided: Callable[[float, Cut], bool]) -> tuple[dict[Key, DrawSums], AtPlaces]:
+def _sums(
+    grouped: Outcomes, decided: Callable[[float, Cut], bool], spread: Spread
+) -> tuple[dict[Key, DrawSums], AtPlaces]:
     found: dict[Key, DrawSums] = {}
     at_places = AtPlaces.none()
     for (temperature, cut), many in grouped.items():
@@ -238,7 +255,7 @@ def _sums(grouped: Outcomes, decided: Callable[[float, Cut], bool]) -> tuple[dic
             some = [one for one in map(_listed_alone, some) if len(one.draws)]
         if some and decided(temperature, cut):
             draws, places = [one.draws for one in some], [one.places for one in some]
-            sums, at = sums_of(draws, places, temperature, cut)
+            sums, at = sums_of(draws, places, temperature, cut, spread)
             found |= {one.key: made for one, made in zip(some, sums, strict=True)}
             at_places += at
     return found, at_places

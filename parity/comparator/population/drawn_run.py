@@ -27,9 +27,10 @@ from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
+from parity.comparator.shared_out import of_each
 from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import run_finding
+from parity.comparator.types import CompareOptions, run_finding
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, TopLogprobs, words
 from parity.records.evidence import RunEvidence
@@ -64,11 +65,11 @@ def tested(
     pairs: Pairs,
     judged: Judged,
     found: Numerics | None,
-    alpha: float,
+    options: CompareOptions,
 ) -> tuple[SamplingStats, tuple[Finding, ...], tuple[EndsSeen, ...]]:
     """(the tests, what failed of them, what those of ends would have seen); `inputs` and `pairs` are of what was drawn
     at random alone."""
-    left_out = judged.draws.not_counted | judged.broken.baseline.keys()
+    alpha, left_out = options.alpha, judged.draws.not_counted | judged.broken.baseline.keys()
     whole = [
         (a, b)
         for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
@@ -80,12 +81,13 @@ def tested(
     ends = inputs.ends_of_one_arm
 
     def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
-        scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
-        return [
-            mean_surprisal(tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size))
-            for one, top in scored
-            if top is not None
-        ]
+        def of(one: Completion) -> float | None:
+            top = references.lookup.score(arm.header.arm, one)
+            if top is None:
+                return None
+            return mean_surprisal(tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size))
+
+        return [one for one in of_each(completions, of, options.spread) if one is not None]
 
     rounding = sampled.allowed_for_rounding(found, inputs.temperature)
     accepted = accepted_drafts(judged.proposed, rounding)

@@ -73,7 +73,7 @@ def measure(
     whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha, options.spread)
     of_drawn = inputs.drawn_alone(greedy.keys) if inputs.is_random else inputs
     tests, found, ends = (
-        tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, (), ())
+        tested(of_drawn, references, drawn, judged, whole.numerics, options) if inputs.is_random else (None, (), ())
     )
     counted = rates.rates(completions.classes, (*heads(corrupt_of(completions.findings)), *found))
     found = (*found, *whole.findings)

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from parity.comparator.reference.drawn_lists import Cut, Draws, joined, portions
 from parity.comparator.reference.temperature import drawn_from, shows_cut
+from parity.comparator.shared_out import of_parts
 from parity.comparator.statistics import FloatArray, bennett
 from parity.comparator.sums import sums_of_rows
+from parity.comparator.types import Spread, alone
 from parity.records import TokenIds
 
 DEEPEST = 10.0
@@ -162,19 +164,24 @@ def _with_drawn(weights: FloatArray, draws: Draws) -> FloatArray:
 
 
 def sums_of(
-    many: Sequence[Draws], places: Sequence[TokenIds], temperature: float, cut: Cut
+    many: Sequence[Draws], places: Sequence[TokenIds], temperature: float, cut: Cut, spread: Spread = alone
 ) -> tuple[list[DrawSums], AtPlaces]:
     """Of completions that asked for the same: one by one, and place by place (`places`: of the tokens of each)."""
-    result, at_places = [], AtPlaces.none()
-    for some in portions(many):
+
+    def of_some(some: slice) -> tuple[list[DrawSums], AtPlaces]:
         part = many[some]
         together = joined(part)
         found, spread, room = numbers_of(together, temperature, cut)
         shown = shows_cut(together, temperature, cut)
         ends = np.cumsum([len(one) for one in part])[:-1]
         split = (np.split(one, ends) for one in (found, spread, room, shown))
-        result += [_summed(*each) for each in zip(*split, strict=True)]
-        at_places += AtPlaces.of(np.concatenate(places[some]), found)
+        sums = [_summed(*each) for each in zip(*split, strict=True)]
+        return sums, AtPlaces.of(np.concatenate(places[some]), found)
+
+    result, at_places = list[DrawSums](), AtPlaces.none()
+    for sums, at in of_parts(list(portions(many)), of_some, spread):
+        result += sums
+        at_places += at
     return result, at_places
 
 

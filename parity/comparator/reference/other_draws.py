@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from parity.comparator.reference.drawn_lists import Cut, Draws, joined, portions
 from parity.comparator.reference.temperature import CUT_SLACK, drawn_from, surely_kept, weights_at
+from parity.comparator.shared_out import of_parts
 from parity.comparator.statistics import FloatArray
+from parity.comparator.types import Spread, alone
 from parity.records import Key
 
 BoolArray = npt.NDArray[np.bool_]
@@ -107,14 +109,13 @@ class ArmsOdds:
     keys: Sequence[Key] = ()
 
 
-def odds_of(many: Sequence[Draws], temperature: float, cut: Cut, *, tried: bool = True) -> Odds:
+def odds_of(many: Sequence[Draws], temperature: float, cut: Cut, *, tried: bool = True, spread: Spread = alone) -> Odds:
     """Of completions that asked for the same. `tried`: whether the ratios of other draws are wanted, else 0."""
-    return Odds.together(
-        [
-            _of_some(many[some], temperature, cut, np.random.default_rng(some.start) if tried else None)
-            for some in portions(many)
-        ]
-    )
+
+    def of(some: slice) -> Odds:
+        return _of_some(many[some], temperature, cut, np.random.default_rng(some.start) if tried else None)
+
+    return Odds.together(list(of_parts(list(portions(many)), of, spread)))
 
 
 def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, rng: np.random.Generator | None) -> Odds:

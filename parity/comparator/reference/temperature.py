@@ -11,16 +11,21 @@ distribution is assumed and no sample size is too small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from parity.comparator.reference.drawn_lists import Cut, Draws, joined, logs_listed, portions
+from parity.comparator.shared_out import of_parts
 from parity.comparator.statistics import FloatArray
 from parity.comparator.sums import sums_of_rows
+from parity.comparator.types import Spread, alone
 from parity.records import TokenIds, TopLogprobs
+
+R = TypeVar("R")
 
 GREEDY = 0.02
 """What decoding without randomness is taken for: two tokens this near to each other (nats) may change places."""
@@ -288,10 +293,20 @@ def winnings(many: Sequence[Draws], asked: float, cut: Cut) -> Iterator[tuple[li
     """What each other temperature wins at each position of completions that asked for the same, some completions at a
     time: (their rows in `many`, nats of shape (A, N) in the order of `others_than`, their positions one after the
     other). Those without lists are left out."""
+    return of_winnings(many, asked, cut, lambda rows, won: (rows, won), alone)
+
+
+def of_winnings(
+    many: Sequence[Draws], asked: float, cut: Cut, look: Callable[[list[int], FloatArray], R], spread: Spread
+) -> Iterator[R]:
+    """What `look` makes of each of the `winnings`."""
     rows = [row for row, one in enumerate(many) if len(one) and one.logs.shape[1] >= 2]
     listed = [many[row] for row in rows]
-    for some in portions(listed):
-        yield rows[some], _won(joined(listed[some]), asked, cut)
+
+    def of_some(some: slice) -> R:
+        return look(rows[some], _won(joined(listed[some]), asked, cut))
+
+    return of_parts(list(portions(listed)), of_some, spread)
 
 
 def bet(won: FloatArray, asked: float) -> Bet | None:
@@ -320,13 +335,17 @@ def others_than(asked: float) -> list[float]:
     return [*plain, *sorted({asked * factor for factor in FACTORS} - set(plain))]
 
 
-def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
+def bets(many: Sequence[Draws], asked: float, cut: Cut, spread: Spread = alone) -> list[Bet | None]:
     """The bets on completions that asked for the same; None where too few tokens have lists."""
+
+    def look(rows: list[int], won: FloatArray) -> list[tuple[int, Bet | None]]:
+        ends = np.cumsum([len(many[row]) for row in rows]).tolist()
+        return [(row, bet(won[:, a:b], asked)) for row, a, b in zip(rows, [0, *ends], ends, strict=False)]
+
     result: list[Bet | None] = [None] * len(many)
-    for part, won in winnings(many, asked, cut):
-        ends = np.cumsum([len(many[row]) for row in part]).tolist()
-        for row, first, last in zip(part, [0, *ends], ends, strict=False):
-            result[row] = bet(won[:, first:last], asked)
+    for some in of_winnings(many, asked, cut, look, spread):
+        for row, made in some:
+            result[row] = made
     return result
 
 
