@@ -112,7 +112,8 @@ def gamma_tail(shape: int, value: float) -> float:
     """P(G >= value) for G the sum of `shape` independent Exp(1) variables (Erlang)."""
     if value <= 0:
         return 1.0
-    logs = [k * math.log(value) - math.lgamma(k + 1) - value for k in range(shape)]
+    log = math.log(value)
+    logs = [k * log - math.lgamma(k + 1) - value for k in range(shape)]
     peak = max(logs)
     return min(1.0, math.exp(peak) * sum(math.exp(x - peak) for x in logs))
 

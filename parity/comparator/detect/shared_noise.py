@@ -10,8 +10,9 @@ has its own, and a server may have one that nobody gave. The draws do: independe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -150,7 +151,7 @@ class Row(Struct, frozen=True):
         return Row(tokens, ids, np.roll(self.shares, -places, axis=0), np.roll(self.reach, -places, axis=0))
 
 
-def agreement(rows: Sequence[Row]) -> float | None:
+def agreement(rows: Iterable[Row]) -> float | None:
     """Nats by which it explains the draws that requests draw with the same numbers, whatever an engine makes of these:
     the same token where both may say it, as with one noise for each token of the vocabulary, or the same part of the
     probability, in either order. None where they do not agree.
@@ -161,7 +162,7 @@ def agreement(rows: Sequence[Row]) -> float | None:
     is a bet on the scores), so their product is an e-value: it reaches 1/a with a chance of at most a (Ville 1939).
     What the rows moved and drawn anew win is taken off, and what three looks cost.
     """
-    rows = [one for one in rows if len(one.tokens)][:MOST_ROWS]
+    rows = list(islice((one for one in rows if len(one.tokens)), MOST_ROWS))
     if len(rows) < FEWEST_ROWS or max(len(one.tokens) for one in rows) < FEWEST_PLACES:
         return None
     rng = np.random.default_rng(0)
@@ -238,13 +239,11 @@ def _of_tokens(rows: Sequence[Row]) -> FloatArray:
     vocabulary = np.unique(every.tokens[every.here])
     # One number for a token at a place, so that all places are looked up at once.
     number = np.searchsorted(vocabulary, every.tokens) + place * len(vocabulary)
-    said, count = np.unique(number[every.here], return_counts=True)
+    count = np.bincount(number[every.here], minlength=len(place) * len(vocabulary))
     spot = np.searchsorted(vocabulary, every.ids).clip(max=len(vocabulary) - 1)
     known = vocabulary[spot] == every.ids
-    wanted = spot + place[:, None] * len(vocabulary)
-    at = np.searchsorted(said, wanted).clip(max=len(said) - 1)
     mine = every.here[:, :, None] & (every.ids == every.tokens[:, :, None])
-    others = known & (said[at] == wanted) & (count[at] > mine)
+    others = known & (count[spot + place[:, None] * len(vocabulary)] > mine)
     share = (others * every.shares).sum(axis=2)
     drawn = (others & mine).any(axis=2)
     won = np.where(drawn, FREE + (1 - FREE) / np.maximum(share, LEAST), FREE)

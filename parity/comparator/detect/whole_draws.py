@@ -220,12 +220,11 @@ def with_rows(
     def agreed(number: int) -> float | None:
         arm, side = arms[number], listed[number]
         first = {one.key.request: (one, top) for one, top in reversed(side) if asked(one) >= LOWEST}
-        rows = []
-        for one, top in reversed(first.values()):
-            drawn_from = _as_drawn_from(top, one, reference)
-            if drawn_from is not None:
-                rows.append(Row.of(one.token_ids, drawn_from[0], asked(one), Cut.of(arm.sampling_of(one))))
-        return agreement(rows)
+        return agreement(
+            Row.of(one.token_ids, drawn_from[0], asked(one), Cut.of(arm.sampling_of(one)))
+            for one, top in reversed(first.values())
+            if (drawn_from := _as_drawn_from(top, one, reference)) is not None
+        )
 
     alike = list(spread((0, 1), agreed, ABOUT))
     own_seeds = not by_others(arms[1].header)

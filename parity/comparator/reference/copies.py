@@ -67,7 +67,10 @@ def find_copy(tokens: TokenIds, logs: FloatArray, tokens_in_run: int, alpha: flo
     for length in LENGTHS:
         if 2 * length > len(tokens):
             break
-        equal = np.concatenate([[0], np.cumsum(tokens[length:] == tokens[:-length])])
+        same = tokens[length:] == tokens[:-length]
+        if np.count_nonzero(same) < length:
+            continue
+        equal = np.concatenate([[0], np.cumsum(same)])
         begins = length + np.flatnonzero(equal[length:] - equal[:-length] == length)
         if not len(begins):
             continue

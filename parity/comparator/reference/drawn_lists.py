@@ -127,7 +127,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
     order = _best_first(ids, values, tokens[:length], width)[:, :width]
     best, best_ids = np.take_along_axis(values, order, 1), np.take_along_axis(ids, order, 1)
-    banned = ((ids >= 0) & ~usable & (np.cumsum(ids >= 0, axis=1) > 0)).any(axis=1) & (usable.sum(axis=1) < width)
+    banned = ((ids >= 0) & ~usable).any(axis=1) & (usable.sum(axis=1) < width)
     known = np.isfinite(best).all(axis=1) & np.isfinite(chosen) & ~banned
     place = np.flatnonzero(known)
     hit = best_ids[place] == tokens[place, None]
@@ -216,12 +216,14 @@ def logs_listed(top: TopLogprobs) -> FloatArray:
 def _usable(top: TopLogprobs) -> npt.NDArray[np.bool_]:
     """Entries that are logprobs of a token that no entry before them has, shape (T, K)."""
     usable: npt.NDArray[np.bool_] = np.isfinite(top.values) & (top.ids >= 0)
-    ids = np.where(usable, top.ids, -1 - np.arange(top.ids.shape[1]))  # what is not usable is like no other
+    ids = top.ids
+    if not usable.all():
+        ids = np.where(usable, ids, -1 - np.arange(ids.shape[1]))  # what is not usable is like no other
     ordered = np.sort(ids, axis=1)
-    twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
-    if len(twice):
+    same = ordered[:, 1:] == ordered[:, :-1]
+    if same.any():
+        twice = np.flatnonzero(same.any(axis=1))
         order = np.argsort(ids[twice], axis=1, kind="stable")
-        again = ordered[twice, 1:] == ordered[twice, :-1]
-        row, place = np.nonzero(again)
+        row, place = np.nonzero(same[twice])
         usable[twice[row], order[row, place + 1]] = False
     return usable

@@ -274,6 +274,8 @@ def drawn_from(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     weigh, shape (N, K + 1)."""
     listed, least, most = weights_at(draws, temperature)
     rest = _middle(least, most)
+    if cut == Cut():
+        return np.concatenate([listed, rest[:, None]], axis=1)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), listed.shape[1]), rest, cut), cut)
     rest = _of_rest(listed, kept, rest, cut)
     width = listed.shape[1]
