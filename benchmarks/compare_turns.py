@@ -24,7 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compare_speed import APART
+from compare_speed import APART, keeping_modules
 from start_speed import tree
 
 CASES = ("mixed", "equal, first time", "loops")
@@ -74,7 +74,7 @@ made.write(Path(sys.argv[2]), *made.captures(int(sys.argv[3]), int(sys.argv[4]),
 
 def environment(version: Path) -> dict[str, str]:
     path = os.pathsep.join((str(version), str(version / "backends")))
-    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    return {**keeping_modules(), "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def commands(versions: list[Path], options: argparse.Namespace, scratch: Path) -> None:
