@@ -127,16 +127,6 @@ TOO_LITTLE: Final = NoLogprobs(
     message("numbers.too_little", "no natural logarithms of probabilities (those of a list add up to next to nothing)"),
     TOO_MUCH.remedy,
 )
-RENORMALISED: Final = NoLogprobs(
-    message("numbers.renormalised", "logarithms of probabilities among the listed tokens alone (they add up to 1)"),
-    message(
-        "numbers.of_all",
-        "take the logarithms over the whole vocabulary, before any cut-off",
-    ),
-)
-LAST_SEEN, EXACT_SUM = -12.0, 1e-6
-"""Where the last token listed is likelier than that (nats), tokens that are not listed have more than that of the
-probability together."""
 AT_LEAST, CERTAIN = 0.1, 0.9
 """What the probabilities of a list add up to at least, everything not listed included, and what the tokens of one list
 have on average at most: beyond, they are nothing that somebody rounded or made up."""
@@ -157,21 +147,7 @@ def no_logprobs(blocks: Sequence[FloatArray], vocab_size: int | None) -> NoLogpr
     counts = np.concatenate([np.isfinite(values).sum(axis=0) for values in signs])
     if float(((sums > CERTAIN * counts) & (counts > 1)).mean()) > DIFFERENT:
         return TOO_MUCH
-    if _add_up_exactly(signs, vocab_size or LARGEST_VOCABULARY):
-        return RENORMALISED
     return TOO_LITTLE if too_little > DIFFERENT else None
-
-
-def _add_up_exactly(blocks: Sequence[FloatArray], vocab_size: int) -> bool:
-    """Do the tokens of nearly every list have all of the probability, where others are likely as well?"""
-    exact = count = 0
-    for values in blocks:
-        if not 3 <= len(values) < vocab_size:
-            continue
-        full = np.isfinite(values).all(axis=0) & (values.min(axis=0) > LAST_SEEN)
-        exact += int((np.abs(_shown(values[:, full], 1.0).sum(axis=0) - 1.0) < EXACT_SUM).sum())
-        count += int(full.sum())
-    return count >= FEW and exact >= MOST * count
 
 
 def _share_too_small(blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray], vocab_size: int) -> float:

@@ -22,6 +22,9 @@ PLACES = 6
 UNLISTED = -12.0
 """Nats: what a token that is not listed is taken for at a place that is only supposed."""
 
+UNUSUAL = 1.5
+"""Of drawn completions those whose tokens are so much less likely than expected are looked at."""
+
 _SEARCHED = 32
 """First tokens by which another completion is found."""
 
@@ -35,22 +38,36 @@ _SEARCHES = 256
 """Records of which another completion is looked for."""
 
 
-def logprobs_at(top: TopLogprobs, tokens: TokenIds, shift: int) -> tuple[FloatArray, FloatArray]:
-    """The logprobs of tokens (T,) by the lists `shift` places on, at most and at least; NaN where there is none."""
-    most, least = np.full((2, len(tokens)), np.nan)
-    rows = np.arange(len(tokens)) + shift
-    inside = (rows >= 0) & (rows < len(top))
-    if not inside.any():
+class Lists:
+    """A record, as it is asked of tokens."""
+
+    def __init__(self, top: TopLogprobs) -> None:
+        self._ids = top.ids
+        usable = np.isfinite(top.values) & (top.values <= ROUNDING)
+        self._values = np.where(usable, top.values, -np.inf)
+        self._is_unknown: npt.NDArray[np.bool_] = np.asarray(~usable.any(axis=1))
+        self._last = np.where(usable, top.values, np.inf).min(axis=1)
+
+    def logprobs(self, tokens: TokenIds, shift: int = 0) -> tuple[FloatArray, FloatArray]:
+        """The logprobs of tokens (T,) by the lists `shift` places on, at most and at least; NaN where there is none."""
+        most, least = np.full((2, len(tokens)), np.nan)
+        begin, end = max(0, -shift), min(len(tokens), len(self._ids) - shift)
+        if end <= begin:
+            return most, least
+        rows, inside = slice(begin + shift, end + shift), slice(begin, end)
+        is_own = self._ids[rows] == tokens[inside, None]
+        own = np.where(is_own, self._values[rows], -np.inf).max(axis=1)
+        listed, last = own > -np.inf, self._last[rows]
+        most[inside] = np.where(listed, own, last)
+        least[inside] = np.where(listed, own, np.minimum(last, UNLISTED))
+        is_unknown = self._is_unknown[rows]
+        most[inside][is_unknown] = least[inside][is_unknown] = np.nan
         return most, least
-    values = top.values[rows[inside]]
-    usable = np.isfinite(values) & (values <= ROUNDING)
-    is_own = (top.ids[rows[inside]] == tokens[inside][:, None]) & usable
-    own = np.where(is_own, values, -np.inf).max(axis=1)
-    last = np.where(usable, values, np.inf).min(axis=1)
-    is_known, listed = usable.any(axis=1), is_own.any(axis=1)
-    most[inside] = np.where(is_known, np.where(listed, own, last), np.nan)
-    least[inside] = np.where(is_known, np.where(listed, own, np.minimum(last, UNLISTED)), np.nan)
-    return most, least
+
+
+def logprobs_at(top: TopLogprobs, tokens: TokenIds) -> tuple[FloatArray, FloatArray]:
+    """`Lists.logprobs` of the places where they stand."""
+    return Lists(top).logprobs(tokens)
 
 
 def fits_from(most: FloatArray, least: FloatArray) -> int | None:
@@ -70,12 +87,13 @@ class Firsts:
         self._known: tuple[list[Completion], npt.NDArray[np.int64]] | None = None
         self._left = _SEARCHES
 
-    def fits(self, one: Completion, top: TopLogprobs, most: FloatArray) -> bool:
+    def fits(self, one: Completion, top: TopLogprobs, most: FloatArray, *, is_greedy: bool) -> bool:
         """Is it the record of another completion, whose tokens are as likely as the lists expect? Not where it is the
         completion that is another request's."""
         size = min(len(top), len(most))
         listed, expected = _expected(top)
-        if np.nansum(most[:size]) > listed[:size].sum() - SURE or not self._left:
+        usual = (1.0 if is_greedy else UNUSUAL) * listed[:size].sum()
+        if np.nansum(most[:size]) > usual - SURE or not self._left:
             return False
         self._left -= 1
         tried = len(self._all()[0])
@@ -134,7 +152,7 @@ def _fits(
     """Is the record of `one` that of `other`, of so many that are tried? most: of `one`; expected: of its lists."""
     if other is one or np.array_equal(other.token_ids, one.token_ids):
         return False
-    least = logprobs_at(top, other.token_ids, 0)[1]
+    least = logprobs_at(top, other.token_ids)[1]
     together = min(len(least), len(most), len(top))
     fit, own = np.nansum(least[:together]), np.nansum(most[:together])
     if fit < 2.0 * expected[:together].sum() - 10.0 or fit <= own + SURE + np.log(tried):
@@ -151,13 +169,17 @@ def _expected(top: TopLogprobs) -> tuple[FloatArray, FloatArray]:
     return np.asarray(listed), np.asarray(listed + rest * UNLISTED)
 
 
-def distances(one: TopLogprobs, other: TopLogprobs, size: int) -> FloatArray:
-    """Nats between what two records of one text say of the best token, of the first `size` places; at least so much
-    where the other does not list it. NaN where one says nothing."""
+def distances(one: TopLogprobs, other: TopLogprobs, size: int, *, listed_alone: bool = False) -> FloatArray:
+    """Nats between what two records of one text say of the best token, of the first `size` places. NaN where one says
+    nothing; where the other does not list the token, at least so much, or NaN (`listed_alone`)."""
     values = np.where(np.isfinite(one.values[:size]), one.values[:size], -np.inf)
     at = values.argmax(axis=1)[:, None]
     best = np.take_along_axis(values, at, axis=1)[:, 0]
-    most, _ = logprobs_at(other, np.take_along_axis(one.ids[:size], at, axis=1)[:, 0], 0)
+    tokens = np.take_along_axis(one.ids[:size], at, axis=1)[:, 0]
+    most, _ = logprobs_at(other, tokens)
+    if listed_alone:
+        lists = other.ids[: len(tokens)]
+        most[: len(lists)][~(lists == tokens[: len(lists), None]).any(axis=1)] = np.nan
     with np.errstate(invalid="ignore"):
         far = np.abs(best - most)
     far[~np.isfinite(far)] = np.nan

@@ -19,7 +19,7 @@ from msgspec import Struct
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.numbers import ROUNDING
 from parity.comparator.reference.floor import NOT_NOISE
-from parity.comparator.reference.record_fits import Firsts, distances, fits_from, logprobs_at
+from parity.comparator.reference.record_fits import Firsts, Lists, distances, fits_from, logprobs_at
 from parity.comparator.reference.scores import Reference
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -118,7 +118,7 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
         size = min(twin.alike + 1, len(one.token_ids), len(top), _LISTS_LOOKED_AT)
         for found, witness in ((of_scores, twin.top), (of_own, twin.completion.logprobs)):
             if size and witness is not None and len(witness) >= size and witness.ids.shape[1]:
-                found.append(_middle(distances(witness, top, size)))
+                found += _middle(distances(witness, top, size, listed_alone=True))
     witnesses = (
         (of_scores, message("scores.those_of", "those of {arm}", arm=names[0])),
         (of_own, message("scores.own_of", "the logprobs of {arm} itself", arm=names[0])),
@@ -137,9 +137,10 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
     return None
 
 
-def _middle(far: FloatArray) -> float:
+def _middle(far: FloatArray) -> list[float]:
+    """The median of what is known, if anything is."""
     known = far[np.isfinite(far)]
-    return float(np.median(known)) if len(known) else 0.0
+    return [float(np.median(known))] if len(known) else []
 
 
 def nearly_all(faults: Mapping[ScoreKey, Fault], reference: Reference) -> Message | None:
@@ -230,16 +231,17 @@ def _fault(one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts
     if _are_no_logprobs(top):
         return Fault.NUMBERS
     tokens, alike = one.token_ids, 0 if twin is None else twin.alike
-    most, _ = logprobs_at(top, tokens, 0)
+    lists = Lists(top)
+    most, _ = lists.logprobs(tokens)
     for shift in dict.fromkeys((*SHIFTS, len(top) - len(tokens))):
-        place = fits_from(most, logprobs_at(top, tokens, shift)[1]) if shift else None
+        place = fits_from(most, lists.logprobs(tokens, shift)[1]) if shift else None
         if place is None:
             continue
         # A token twice, and each after it chosen one step late: an engine with stale logits does that too.
         is_stale = is_greedy and shift < 0 and place >= alike and place > 0 and tokens[place] == tokens[place - 1]
         if not is_stale:
             return Fault.EARLY if shift < 0 else Fault.LATE
-    if firsts.fits(one, top, most):
+    if firsts.fits(one, top, most, is_greedy=is_greedy):
         return Fault.ANOTHER
     if not is_greedy and _unnamed(one, top) >= max(2, UNNAMED * len(tokens)):
         return Fault.UNNAMED
@@ -265,11 +267,13 @@ def _are_no_logprobs(top: TopLogprobs) -> bool:
         return True
     with np.errstate(over="ignore"):
         shown = np.where(np.isfinite(values), np.exp(np.minimum(values, 0.0)), 0.0)
-    is_first = np.ones(values.shape, dtype=np.bool_)
-    for column in range(1, values.shape[1]):
-        is_first[:, column] = ~(top.ids[:, :column] == top.ids[:, column : column + 1]).any(axis=1)
-    sums = np.where(is_first, shown, 0.0).sum(axis=1)
-    return int((sums > 1 + 5 * ROUNDING).sum()) >= max(4, 0.1 * len(sums))
+    too_much = shown.sum(axis=1) > 1 + 5 * ROUNDING
+    if int(too_much.sum()) < max(4, 0.1 * len(values)):
+        return False
+    ids, shown = top.ids[too_much], shown[too_much]
+    for column in range(1, ids.shape[1]):  # some lists have the chosen token twice
+        shown[(ids[:, :column] == ids[:, column : column + 1]).any(axis=1), column] = 0.0
+    return int((shown.sum(axis=1) > 1 + 5 * ROUNDING).sum()) >= max(4, 0.1 * len(values))
 
 
 def _is_contradicted(one: Completion, top: TopLogprobs, alike: int, other: TopLogprobs) -> bool:
@@ -277,7 +281,7 @@ def _is_contradicted(one: Completion, top: TopLogprobs, alike: int, other: TopLo
     size = min(alike + 1, len(top), len(other), len(one.token_ids))
     if size < FEW_LISTS or np.nanmedian(np.nan_to_num(distances(other, top, size))) <= NOT_NOISE:
         return False
-    mine, theirs = (logprobs_at(it, one.token_ids[: size - 1], 0)[0] for it in (top, other))
+    mine, theirs = (logprobs_at(it, one.token_ids[: size - 1])[0] for it in (top, other))
     return bool(np.nansum(theirs) > np.nansum(mine) + 8.0)
 
 
@@ -287,7 +291,7 @@ def _is_unlike_own(one: Completion, twin: Completion, top: TopLogprobs, alike: i
     own, other = (_own(it, size) for it in (one, twin))
     if own is None or other is None or size < 8:
         return False
-    most, _ = logprobs_at(top, one.token_ids, 0)
+    most, _ = logprobs_at(top, one.token_ids)
     with np.errstate(invalid="ignore"):
         far = np.abs(most[:size] - own) > 0.5
         far &= np.abs(most[:size] - other) > 0.5
@@ -298,4 +302,4 @@ def _is_unlike_own(one: Completion, twin: Completion, top: TopLogprobs, alike: i
 def _own(one: Completion, size: int) -> FloatArray | None:
     if one.logprobs is None or len(one.logprobs) != len(one.token_ids):
         return None
-    return logprobs_at(one.logprobs.part(0, size), one.token_ids[:size], 0)[1]
+    return logprobs_at(one.logprobs.part(0, size), one.token_ids[:size])[1]

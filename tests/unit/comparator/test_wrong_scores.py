@@ -141,17 +141,6 @@ def test_scores_of_one_arm_at_another_temperature_accuse_nobody(temperature: flo
     assert {"scores.contradicted"} <= {one.id for one in result.reasons}
 
 
-def test_scores_over_the_listed_tokens_alone_are_named() -> None:
-    pair = drawn(FLAT, 3, scored=True)
-    changed = {
-        key: TopLogprobs(top.ids, top.values - np.log(np.nansum(np.exp(top.values), axis=1, keepdims=True)))
-        for key, top in pair.scores.items()
-    }
-    result = replace(pair, scores=changed).asked()
-    assert result.corrupt == []
-    assert "numbers.renormalised" in ids_in(result)
-
-
 def test_scores_of_drawn_tokens_name_these() -> None:
     pair = drawn(FLAT, 3, scored=True)
     best = {key: _best(top) for key, top in pair.scores.items()}
