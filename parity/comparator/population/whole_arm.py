@@ -42,6 +42,9 @@ penalties, another base of the logarithm): those of healthy arms are below 0.01.
 OTHER_KIND = 0.2
 """The same of the candidate alone, where the baseline's are of the right kind."""
 
+FEW_SCORED = 0.5
+"""Share of the tokens that both arms say alike, below which the scores leave most of these out."""
+
 COARSE = 0.02
 """Nats between neighbouring logprobs from which their rounding hides what residuals would show."""
 
@@ -133,6 +136,10 @@ def whole_arm(
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
     paired, missing = _paired(inputs, references, pairs, gaps, part)
+    if paired is not None and _are_raw(inputs) and references.lookup.scores:
+        unscored, _ = _paired(inputs, references, pairs, gaps, part, scored=False)
+        if unscored is not None and paired.most < FEW_SCORED * unscored.most and _contradict(unscored):
+            paired = unscored  # of those that differ alone a few are scored: the others say more
     if paired is None and not (references.baseline and gaps):
         return WholeArm(None, None, missing=missing)  # nothing to test
     unit, differences = _lists(references, inputs)
@@ -173,6 +180,17 @@ def _at_rows_of(numbers: npt.NDArray[np.int64], residuals: PairedResiduals) -> n
     return numbers[residuals.row]
 
 
+def _are_raw(inputs: Inputs) -> bool:
+    """Do both arms say that their logprobs are those of the model, so that no parameter parts them?"""
+    return all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in (inputs.baseline, inputs.candidate))
+
+
+def _contradict(unscored: Residuals) -> bool:
+    """Are the arms' own logprobs of the same tokens far apart throughout? By the first stretch that has some."""
+    some = next((one for at in range(unscored.count) if len(one := unscored.at(at))), None)
+    return some is not None and float(np.median(np.abs(some.candidate))) > OTHER_KIND
+
+
 def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
     """Tokens of a pair that may speak for the arm as a whole: those before anything that is wrong in it, none where the
     baseline is wrong, for another text has other noise."""
@@ -188,7 +206,6 @@ def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
 
 def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | None]:
     """(residuals, why they are none to test)."""
-    arms = (inputs.baseline, inputs.candidate)
     if found.by_scores and not found.baseline.residual.squares:  # as where they stand in for it (golden)
         return None, message(
             "numerics.no_noise",
@@ -196,8 +213,7 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
             arm=inputs.baseline.header.arm,
         )
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
-    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
-    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not said):
+    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not _are_raw(inputs)):
         return None, message(
             "numerics.other_kind",
             "the arms' own logprobs are of another kind than what they are compared with (half of them differ by more "
@@ -226,9 +242,16 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
 
 
 def _paired(
-    inputs: Inputs, references: References, pairs: Pairs, gaps: Mapping[Key, TokenGaps], part: Part
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    gaps: Mapping[Key, TokenGaps],
+    part: Part,
+    *,
+    scored: bool = True,
 ) -> tuple[Residuals | None, Message | None]:
-    """(residuals of the pairs with the same prompt, by all scores that there are of them; why there are none)."""
+    """(residuals of the pairs with the same prompt, by all scores that there are of them; why there are none). Not
+    `scored`: by the baseline's own logprobs."""
     silent = sorted({arm.header.arm for arm in (inputs.baseline, inputs.candidate) if not arm.has_logprobs})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
@@ -236,11 +259,13 @@ def _paired(
     sides = at_rows(pairs.baseline, rows), at_rows(pairs.candidate, rows)
     own = gaps_alone(references.baseline)
     others, arm = gaps, inputs.candidate.header.arm
-    if references.lookup.scored(arm):
+    if not scored:
+        own, others = {}, {}
+    elif references.lookup.scored(arm):
         keys = ((row, pairs.keys[row]) for row in rows.tolist())
         alone = [row for row, key in keys if key not in gaps and key not in own]
-        scored = references.lookup.all_gaps(arm, at_rows(pairs.candidate, np.array(alone, dtype=np.int64)))
-        others = overlaid(gaps, gaps_alone(scored))
+        known = references.lookup.all_gaps(arm, at_rows(pairs.candidate, np.array(alone, dtype=np.int64)))
+        others = overlaid(gaps, gaps_alone(known))
     parts_at = kept(pairs.parts_at[rows])
     found = paired_residuals(sides, parts_at, (own, others), part.since, part.until, inputs.vocab_size)
     missing = message(

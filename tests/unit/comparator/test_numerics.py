@@ -16,6 +16,7 @@ from msgspec import structs
 from worlds import BASE, FLAT, PEAKED, SMALL, WIDE, Fault, Made, World, speculating
 from worlds.engine import Arm
 from worlds.faults import numerics as numeric_faults
+from worlds.trials import differing
 from worlds.world import PREFILL
 
 from parity.comparator import Comparison, compare
@@ -30,7 +31,19 @@ from parity.comparator.reference.residuals import PairedResiduals, Residuals, ch
 from parity.comparator.statistics import paired_mean, poisson_tail, student_tail, symmetric_sum
 from parity.comparator.stats import Numerics, Stats
 from parity.comparator.sums import Sums
-from parity.records import Capture, Completion, Finding, Header, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
+from parity.records import (
+    Capture,
+    Completion,
+    Finding,
+    Header,
+    Key,
+    Kind,
+    ScoreKey,
+    Scores,
+    Severity,
+    TopLogprobs,
+    Verdict,
+)
 from parity.records.evidence import NumericsEvidence
 from parity.records.next_steps import Step
 
@@ -281,6 +294,24 @@ def test_raw_logprobs_that_contradict_each_other_are_no_pass_without_scores() ->
         assert of_numerics(result)
         assert result.verdict is Verdict.INCONCLUSIVE
         assert not of_numerics(compare(*map(untold, arms)))  # they may be of another kind
+
+
+def test_raw_logprobs_that_contradict_each_other_are_no_pass_where_few_are_scored() -> None:
+    """`--score differing`: of the others nothing is known but what both arms say of the same tokens."""
+    base, other, scores = made(None, speculating(2))
+
+    def shifted(one: Completion) -> Completion:
+        assert one.logprobs is not None
+        return replace(one, logprobs=TopLogprobs(one.logprobs.ids, np.roll(one.logprobs.values, 1, axis=0)))
+
+    wrong = replace(other, completions={key: shifted(one) for key, one in other.completions.items()})
+    apart = differing(base, wrong)
+    few = {key: top for key, top in scores.items() if Key(*key[1:]) in apart}
+    assert 0 < len(apart) < len(base.completions) // 2
+    assert compare(base, other, few).verdict is Verdict.PASS
+    result = compare(base, wrong, few)
+    assert result.verdict is not Verdict.PASS
+    assert of_numerics(result)
 
 
 def test_without_scores_the_arms_are_compared_with_each_other() -> None:
