@@ -23,7 +23,7 @@ from parity.comparator.detect.leak import (
     as_well,
 )
 from parity.comparator.detect.near_ties import contradicts, is_as_baseline, is_doubtful
-from parity.comparator.detect.unscored import proven_copy, seeming_leaks
+from parity.comparator.detect.unscored import proven_copy, repeated_in, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before
 from parity.comparator.streams.spans import threes
@@ -312,12 +312,14 @@ def _named(cases: Sequence[Case], loose: list[tuple[int, int]], donors: Donors, 
 def _unscored(cases: Sequence[Case], bare: npt.NDArray[np.int64], donors: Donors, setup: Setup) -> Sequence[Case]:
     """The cases with what proves itself where nothing judges; `bare`: those that part and that nothing judges."""
     changed: dict[int, Case] = {}
+    baseline = setup.inputs.baseline
+    is_repeated = repeated_in(baseline)
     for n in bare.tolist():
         case = cases[n]
-        if case.suspect is not None and proven_copy(case.b, case.suspect, setup.inputs.baseline, len(bare)):
+        if case.suspect is not None and proven_copy(case.b, case.suspect, baseline, len(bare), is_repeated):
             proven = case.suspect.but(judged_by=JudgedBy.NO_OTHER_COPY)
             changed[n] = replace(case, suspect=proven, events=(proven,))
-    for index, leak, is_proven in seeming_leaks(Picked(cases, bare), donors, setup.inputs.baseline):
+    for index, leak, is_proven in seeming_leaks(Picked(cases, bare), donors, baseline):
         n = int(bare[index])
         case = changed.get(n, cases[n])
         if case.events:

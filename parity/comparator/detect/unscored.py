@@ -9,7 +9,8 @@ is never beyond it: optional ones exist in any text.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -91,8 +92,16 @@ def _resumes(a: Completion, b: Completion, leak: Leak) -> bool:
     return len(own) == RESUMED and np.array_equal(own, resumed)
 
 
-def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -> bool:
-    """Does this suspected duplication prove itself? `places`: completions that nothing judges."""
+def repeated_in(baseline: Capture) -> Callable[[int], bool]:
+    """For `proven_copy`: do that many tokens in a row stand again in it? Each size is looked for once."""
+    return cache(lambda size: repeats(baseline.tokens.head(_SAMPLE), size))
+
+
+def proven_copy(
+    b: Completion, suspect: Event, baseline: Capture, places: int, is_repeated: Callable[[int], bool]
+) -> bool:
+    """Does this suspected duplication prove itself? `places`: completions that nothing judges; `is_repeated`: as
+    `repeated_in` gives it."""
     size = suspect.length
     at = suspect.position
     if suspect.kind is not Kind.DUPLICATION or at < size or suspect.is_ambiguous:
@@ -101,14 +110,14 @@ def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -
     if not np.array_equal(tokens[at - size : at], tokens[at : at + size]):
         return False
     flat = baseline.tokens.head(_SAMPLE)
-    return len(flat) >= TOKENS_PER_PLACE * places and not repeats(flat, max(2, int(SHARED_SHARE * size)))
+    return len(flat) >= TOKENS_PER_PLACE * places and not is_repeated(max(2, int(SHARED_SHARE * size)))
 
 
 def repeats(flat: npt.NDArray[np.int64], size: int) -> bool:
     """Do `size` tokens in a row stand again at most LONGEST_LAG tokens later?"""
     for lag in range(1, min(LONGEST_LAG, len(flat) - size) + 1):
-        same = np.concatenate([[0], np.cumsum(flat[lag:] == flat[:-lag])])
-        if bool((same[size:] - same[:-size] == size).any()):
+        same = np.flatnonzero(flat[lag:] == flat[:-lag])
+        if len(same) >= size and bool((same[size - 1 :] - same[: len(same) - size + 1] == size - 1).any()):
             return True
     return False
 

@@ -38,6 +38,9 @@ FEW_LISTS = 6
 SHIFTS = (-2, -1, 1, 2)
 """Places from a token to the list that may be its own."""
 
+BY_HAND = 0.3
+"""Share of the records that are no logprobs, from which on it is no fault of one of them."""
+
 MOST_RECORDS = 0.5
 """Share of the records."""
 
@@ -72,10 +75,12 @@ def records_at_fault(inputs: Inputs, reference: Reference) -> Mapping[ScoreKey, 
     if not inputs.scores or inputs.arms[0] == inputs.arms[1]:
         return {}
     found: dict[ScoreKey, Fault] = {}
-    firsts = Firsts(arms)
+    firsts, by_hand = Firsts(arms), _are_by_hand(reference.scores)
     for arm, other in (arms, arms[::-1]):
         for one, top in _suspects(inputs, arm, reference):
-            fault = _fault(one, top, _twin(one, other, reference), firsts, is_greedy=not inputs.is_drawn(one))
+            fault = _fault(
+                one, top, _twin(one, other, reference), firsts, by_hand=by_hand, is_greedy=not inputs.is_drawn(one)
+            )
             if fault is not None:
                 found[ScoreKey(arm.header.arm, *one.key)] = fault
     return found
@@ -227,8 +232,10 @@ def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[tu
 # ------------------------------------------------------------------ what is asked of each
 
 
-def _fault(one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts, *, is_greedy: bool) -> Fault | None:
-    if _are_no_logprobs(top):
+def _fault(
+    one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts, *, by_hand: bool, is_greedy: bool
+) -> Fault | None:
+    if not by_hand and _are_no_logprobs(top):
         return Fault.NUMBERS
     tokens, alike = one.token_ids, 0 if twin is None else twin.alike
     lists = Lists(top)
@@ -257,6 +264,12 @@ def _unnamed(one: Completion, top: TopLogprobs) -> int:
     size = min(len(top), len(one.token_ids))
     ids = top.ids[:size]
     return int(((ids >= 0).any(axis=1) & ~(ids == one.token_ids[:size, None]).any(axis=1)).sum())
+
+
+def _are_by_hand(scores: Scores) -> bool:
+    """Do many of the records add up to anything, as those that somebody made up for a test do?"""
+    some = list(islice(scores.values(), _AT_ONCE))
+    return sum(map(_are_no_logprobs, some)) > BY_HAND * len(some)
 
 
 def _are_no_logprobs(top: TopLogprobs) -> bool:

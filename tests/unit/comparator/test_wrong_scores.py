@@ -164,6 +164,17 @@ def test_what_is_infinite_in_a_score_is_no_opinion() -> None:
 
 
 @pytest.mark.parametrize("fault", ["drop5", "garbled-random6"])
+def test_numbers_that_add_up_to_anything_everywhere_are_no_fault_of_a_record(fault: str) -> None:
+    """Somebody made them up: the one of a faulty completion is as good as the others."""
+    pair = planted(fault)
+    by_hand = {
+        key: TopLogprobs(top.ids, np.where(np.arange(top.ids.shape[1]) < 3, top.values / 3, top.values))
+        for key, top in pair.scores.items()
+    }
+    assert {one.key for one in replace(pair, scores=by_hand).asked().corrupt} == {pair.faulty}
+
+
+@pytest.mark.parametrize("fault", ["drop5", "garbled-random6"])
 def test_a_fault_beside_a_record_at_fault_is_found(fault: str) -> None:
     pair = planted(fault)
     changed, keys = with_records(pair, "late", 3)
