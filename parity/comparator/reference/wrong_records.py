@@ -47,7 +47,7 @@ MOST_RECORDS = 0.5
 FAR, FEW_PAIRS = 0.25, 8
 """Nats, in most of so many pairs, from which on two records of one text are not of the same numbers."""
 
-_LOOKED_AT, _LISTS_LOOKED_AT = 512, 64
+_LOOKED_AT, _LISTS_LOOKED_AT = 128, 32
 """Records, and lists of each."""
 
 _AT_ONCE = 256
@@ -268,7 +268,7 @@ def _unnamed(one: Completion, top: TopLogprobs) -> int:
 
 def _are_by_hand(scores: Scores) -> bool:
     """Do many of the records add up to anything, as those that somebody made up for a test do?"""
-    some = list(islice(scores.values(), _AT_ONCE))
+    some = list(islice(scores.values(), _LOOKED_AT))
     return sum(map(_are_no_logprobs, some)) > BY_HAND * len(some)
 
 
