@@ -46,7 +46,7 @@ class Lists:
         usable = np.isfinite(top.values) & (top.values <= ROUNDING)
         self._values = np.where(usable, top.values, -np.inf)
         self._is_unknown: npt.NDArray[np.bool_] = np.asarray(~usable.any(axis=1))
-        self._last = np.where(usable, top.values, np.inf).min(axis=1)
+        self._last = np.where(usable, top.values, np.inf).min(axis=1, initial=np.inf)
 
     def logprobs(self, tokens: TokenIds, shift: int = 0) -> tuple[FloatArray, FloatArray]:
         """The logprobs of tokens (T,) by the lists `shift` places on, at most and at least; NaN where there is none."""
@@ -56,7 +56,7 @@ class Lists:
             return most, least
         rows, inside = slice(begin + shift, end + shift), slice(begin, end)
         is_own = self._ids[rows] == tokens[inside, None]
-        own = np.where(is_own, self._values[rows], -np.inf).max(axis=1)
+        own = np.where(is_own, self._values[rows], -np.inf).max(axis=1, initial=-np.inf)
         listed, last = own > -np.inf, self._last[rows]
         most[inside] = np.where(listed, own, last)
         least[inside] = np.where(listed, own, np.minimum(last, UNLISTED))

@@ -246,14 +246,6 @@ def _not_naming(inputs: Inputs, reference: Reference) -> Message | None:
         if sum(len(one.tokens) for one in own) < FEW_TOKENS:
             continue
         named = np.array([_named(one.tokens, one.top, 0) for one in own])
-        if float((named < 1.0).mean()) >= REJECTED and float((named < REJECTED).mean()) < REJECTED:
-            return message(
-                "scores.best_alone",
-                "the scores of {arm} list the best tokens alone, and {share:.0%} of those that it has drawn are not "
-                "among them: none was used. Write the drawn token into each list as well",
-                arm=arm.header.arm,
-                share=1 - float(np.average(named, weights=[len(one.tokens) for one in own])),
-            )
         if float((named < REJECTED).mean()) >= REJECTED:
             return message(
                 "scores.not_naming",

@@ -29,6 +29,9 @@ from parity.records.score_table import ScoreTable
 
 FloatArray = npt.NDArray[np.float64]
 
+FEW_UNNAMED = 2
+"""Lists without their token from which on a record may be of other tokens."""
+
 UNNAMED = 0.05
 """Share of the places of a drawn completion: a score names its token, however unlikely that is."""
 
@@ -39,7 +42,7 @@ SHIFTS = (-2, -1, 1, 2)
 """Places from a token to the list that may be its own."""
 
 BY_HAND = 0.3
-"""Share of the records that are no logprobs, from which on it is no fault of one of them."""
+"""Share of the records that are no logprobs, or name other tokens, from which on it is no fault of one of them."""
 
 MOST_RECORDS = 0.5
 """Share of the records."""
@@ -75,11 +78,12 @@ def records_at_fault(inputs: Inputs, reference: Reference) -> Mapping[ScoreKey, 
     if not inputs.scores or inputs.arms[0] == inputs.arms[1]:
         return {}
     found: dict[ScoreKey, Fault] = {}
-    firsts, by_hand = Firsts(arms), _are_by_hand(reference.scores)
+    firsts = Firsts(arms)
     for arm, other in (arms, arms[::-1]):
+        usual = _usual(arm, reference)
         for one, top in _suspects(inputs, arm, reference):
             fault = _fault(
-                one, top, _twin(one, other, reference), firsts, by_hand=by_hand, is_greedy=not inputs.is_drawn(one)
+                one, top, _twin(one, other, reference), firsts, usual=usual, is_greedy=not inputs.is_drawn(one)
             )
             if fault is not None:
                 found[ScoreKey(arm.header.arm, *one.key)] = fault
@@ -233,14 +237,16 @@ def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[tu
 
 
 def _fault(
-    one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts, *, by_hand: bool, is_greedy: bool
+    one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts, *, usual: _Usual, is_greedy: bool
 ) -> Fault | None:
-    if not by_hand and _are_no_logprobs(top):
+    if not usual.by_hand and _are_no_logprobs(top):
         return Fault.NUMBERS
     tokens, alike = one.token_ids, 0 if twin is None else twin.alike
     lists = Lists(top)
     most, _ = lists.logprobs(tokens)
-    for shift in dict.fromkeys((*SHIFTS, len(top) - len(tokens))):
+    # A record that names its tokens was made of them, however unlikely they are.
+    is_named = len(top) == len(tokens) and _unnamed(one, top) < FEW_UNNAMED
+    for shift in () if is_named else dict.fromkeys((*SHIFTS, len(top) - len(tokens))):
         place = fits_from(most, lists.logprobs(tokens, shift)[1]) if shift else None
         if place is None:
             continue
@@ -248,9 +254,9 @@ def _fault(
         is_stale = is_greedy and shift < 0 and place >= alike and place > 0 and tokens[place] == tokens[place - 1]
         if not is_stale:
             return Fault.EARLY if shift < 0 else Fault.LATE
-    if firsts.fits(one, top, most, is_greedy=is_greedy):
+    if not is_named and firsts.fits(one, top, most, is_greedy=is_greedy):
         return Fault.ANOTHER
-    if not is_greedy and _unnamed(one, top) >= max(2, UNNAMED * len(tokens)):
+    if not is_greedy and usual.are_named and _unnamed(one, top) >= max(FEW_UNNAMED, UNNAMED * len(tokens)):
         return Fault.UNNAMED
     if twin is None:
         return None
@@ -266,10 +272,21 @@ def _unnamed(one: Completion, top: TopLogprobs) -> int:
     return int(((ids >= 0).any(axis=1) & ~(ids == one.token_ids[:size, None]).any(axis=1)).sum())
 
 
-def _are_by_hand(scores: Scores) -> bool:
-    """Do many of the records add up to anything, as those that somebody made up for a test do?"""
-    some = list(islice(scores.values(), _LOOKED_AT))
-    return sum(map(_are_no_logprobs, some)) > BY_HAND * len(some)
+class _Usual(Struct, frozen=True):
+    """What many records of an arm have, and is then no fault of one of them."""
+
+    by_hand: bool
+    """They add up to anything, as those that somebody made up for a test do."""
+    are_named: bool
+    """They name the tokens that they are of."""
+
+
+def _usual(arm: Capture, reference: Reference) -> _Usual:
+    scored = reference.scored(arm.header.arm)
+    some = [(one, scored[key]) for key in islice(scored, _LOOKED_AT) if (one := arm.completions.get(key)) is not None]
+    odd = sum(_are_no_logprobs(top) for _, top in some)
+    unnamed = sum(_unnamed(one, top) >= FEW_UNNAMED for one, top in some)
+    return _Usual(odd > BY_HAND * len(some), unnamed <= BY_HAND * len(some))
 
 
 def _are_no_logprobs(top: TopLogprobs) -> bool:

@@ -141,19 +141,6 @@ def test_scores_of_one_arm_at_another_temperature_accuse_nobody(temperature: flo
     assert {"scores.contradicted"} <= {one.id for one in result.reasons}
 
 
-def test_scores_of_drawn_tokens_name_these() -> None:
-    pair = drawn(FLAT, 3, scored=True)
-    best = {key: _best(top) for key, top in pair.scores.items()}
-    result = replace(pair, scores=best).asked()
-    assert result.corrupt == []
-    assert {"scores.best_alone", "scores.not_naming"} & {one.id for one in result.reasons}
-
-
-def _best(top: TopLogprobs) -> TopLogprobs:
-    order = np.argsort(-np.nan_to_num(top.values, nan=-99.0), axis=1)[:, :6]
-    return TopLogprobs(np.take_along_axis(top.ids, order, 1), np.take_along_axis(top.values, order, 1))
-
-
 def test_what_is_infinite_in_a_score_is_no_opinion() -> None:
     pair, rng = plain(), np.random.default_rng(0)
     holed = {
