@@ -262,7 +262,8 @@ def _fault(
         return None
     if twin.top is not None and _is_contradicted(one, top, twin.alike, twin.top):
         return Fault.CONTRADICTED
-    return Fault.UNLIKE_OWN if _is_unlike_own(one, twin.completion, top, twin.alike) else None
+    is_unlike = is_greedy and _is_unlike_own(one, twin.completion, top, twin.alike)
+    return Fault.UNLIKE_OWN if is_unlike else None
 
 
 def _unnamed(one: Completion, top: TopLogprobs) -> int:
