@@ -25,6 +25,12 @@ from parity.records.engine_settings import draft_tokens
 RAW = (None, "raw_logprobs")
 """`logprobs_mode` in a header's `engine` that gives log-softmax of the logits as the model made them."""
 
+
+def says_raw(arm: Capture) -> bool:
+    """Does its header say that its logprobs are those of the model, which no parameter of a request changes?"""
+    return arm.header.engine.get("logprobs_mode") == RAW[1]
+
+
 CERTAIN_TOKENS = 32
 """Tokens that must all have been certain (logprob 0) before lists count as saying nothing."""
 

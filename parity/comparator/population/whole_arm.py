@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
-from parity.comparator.inputs.conventions import RAW
+from parity.comparator.inputs.conventions import says_raw
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import numerics, rates
 from parity.comparator.population.fresh_gaps import Fresh
@@ -136,7 +136,8 @@ def whole_arm(
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
     paired, missing = _paired(inputs, references, pairs, gaps, part)
-    if paired is not None and _are_raw(inputs) and references.lookup.scores:
+    are_raw = says_raw(inputs.baseline) and says_raw(inputs.candidate)
+    if paired is not None and are_raw and references.lookup.scores:
         unscored, _ = _paired(inputs, references, pairs, gaps, part, scored=False)
         if unscored is not None and paired.most < FEW_SCORED * unscored.most and _contradict(unscored):
             paired = unscored  # of those that differ alone a few are scored: the others say more
@@ -180,11 +181,6 @@ def _at_rows_of(numbers: npt.NDArray[np.int64], residuals: PairedResiduals) -> n
     return numbers[residuals.row]
 
 
-def _are_raw(inputs: Inputs) -> bool:
-    """Do both arms say that their logprobs are those of the model, so that no parameter parts them?"""
-    return all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in (inputs.baseline, inputs.candidate))
-
-
 def _contradict(unscored: Residuals) -> bool:
     """Are the arms' own logprobs of the same tokens far apart throughout? By the first stretch that has some."""
     some = next((one for at in range(unscored.count) if len(one := unscored.at(at))), None)
@@ -213,7 +209,8 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
             arm=inputs.baseline.header.arm,
         )
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
-    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not _are_raw(inputs)):
+    are_raw = says_raw(inputs.baseline) and says_raw(inputs.candidate)
+    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not are_raw):
         return None, message(
             "numerics.other_kind",
             "the arms' own logprobs are of another kind than what they are compared with (half of them differ by more "

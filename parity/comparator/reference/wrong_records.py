@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from parity.comparator.inputs.conventions import says_raw
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.numbers import ROUNDING
 from parity.comparator.reference.floor import NOT_NOISE
@@ -45,7 +46,7 @@ BY_HAND = 0.3
 """Share of the records that are no logprobs, or name other tokens, from which on it is no fault of one of them."""
 
 MOST_RECORDS = 0.5
-"""Share of the records."""
+"""Share of the records at fault, beyond which the others are not used either."""
 
 FAR, FEW_PAIRS = 0.25, 8
 """Nats, in most of so many pairs, from which on two records of one text are not of the same numbers."""
@@ -80,7 +81,7 @@ def records_at_fault(inputs: Inputs, reference: Reference) -> Mapping[ScoreKey, 
     found: dict[ScoreKey, Fault] = {}
     firsts = Firsts(arms)
     for arm, other in (arms, arms[::-1]):
-        usual = _usual(arm, reference)
+        usual = _usual(arm, other, reference)
         for one, top in _suspects(inputs, arm, reference):
             fault = _fault(
                 one, top, _twin(one, other, reference), firsts, usual=usual, is_greedy=not inputs.is_drawn(one)
@@ -125,7 +126,8 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
         if one is None or top is None or twin is None:
             continue
         size = min(twin.alike + 1, len(one.token_ids), len(top), _LISTS_LOOKED_AT)
-        for found, witness in ((of_scores, twin.top), (of_own, twin.completion.logprobs)):
+        own = twin.completion.logprobs if says_raw(inputs.baseline) else None
+        for found, witness in ((of_scores, twin.top), (of_own, own)):
             if size and witness is not None and len(witness) >= size and witness.ids.shape[1]:
                 found += _middle(distances(witness, top, size, listed_alone=True))
     witnesses = (
@@ -262,7 +264,7 @@ def _fault(
         return None
     if twin.top is not None and _is_contradicted(one, top, twin.alike, twin.top):
         return Fault.CONTRADICTED
-    is_unlike = is_greedy and _is_unlike_own(one, twin.completion, top, twin.alike)
+    is_unlike = is_greedy and usual.are_raw and _is_unlike_own(one, twin.completion, top, twin.alike)
     return Fault.UNLIKE_OWN if is_unlike else None
 
 
@@ -280,14 +282,17 @@ class _Usual(Struct, frozen=True):
     """They add up to anything, as those that somebody made up for a test do."""
     are_named: bool
     """They name the tokens that they are of."""
+    are_raw: bool
+    """Both arms' own logprobs are those of the model."""
 
 
-def _usual(arm: Capture, reference: Reference) -> _Usual:
+def _usual(arm: Capture, other: Capture, reference: Reference) -> _Usual:
     scored = reference.scored(arm.header.arm)
     some = [(one, scored[key]) for key in islice(scored, _LOOKED_AT) if (one := arm.completions.get(key)) is not None]
     odd = sum(_are_no_logprobs(top) for _, top in some)
     unnamed = sum(_unnamed(one, top) >= FEW_UNNAMED for one, top in some)
-    return _Usual(odd > BY_HAND * len(some), unnamed <= BY_HAND * len(some))
+    are_raw = says_raw(arm) and says_raw(other)
+    return _Usual(odd > BY_HAND * len(some), unnamed <= BY_HAND * len(some), are_raw)
 
 
 def _are_no_logprobs(top: TopLogprobs) -> bool:

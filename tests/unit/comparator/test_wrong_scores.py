@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from message_ids import ids_in
-from server_habits import Pair, drawn, plain, planted
+from server_habits import Pair, detokenize, drawn, plain, planted
 from worlds import FLAT
 from wrong_scores import RECORDS, SCORES, exchanged, with_records
 
-from parity.records import TopLogprobs, Verdict
+from parity.capture.score_columns import PackedScores
+from parity.comparator import CompareOptions, compare
+from parity.records import Capture, Key, TopLogprobs, Verdict
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -93,6 +95,40 @@ def test_a_record_at_fault_is_left_out_and_named(of: str, name: str) -> None:
     (said,) = (one for one in result.notes if one.id == "scores.records")
     assert str(next(iter(keys))) in str(said.parameters["names"])
     assert SAYS[name] in ids_in(result)
+
+
+@pytest.mark.parametrize("of", ["greedy", "drawn"])
+def test_of_a_large_file_the_same_records_are_left_out(of: str) -> None:
+    changed, keys = with_records(pairs()[of], "late", 3)
+    table = PackedScores()
+    for line, (key, top) in enumerate(changed.scores.items()):
+        table.add(key, top, line)
+    few = changed.asked()
+    many = compare(changed.baseline, changed.candidate, table.whole(), CompareOptions(detokenize=detokenize))
+    assert many.to_json() == few.to_json()
+    arm = changed.candidate.header.arm
+    kept = table.without({arm: frozenset(keys)})
+    assert set(kept) == {key for key in table if key.arm != arm or Key(*key[1:]) not in keys}
+    assert len(kept) == len(list(kept.tops())) == len(table) - len(keys)
+    scored = kept.by_arm()[arm]
+    assert [scored.row(name) for name in keys] == [None] * len(keys)
+    assert [scored.row(name) for name in scored] == list(range(len(scored)))
+    assert dict(scored.lengths()) == {name: len(top) for name, top in scored.items()}
+
+
+def test_own_logprobs_of_another_kind_do_not_refute_the_scores() -> None:
+    """A server gives them after its temperature; only what is said to be raw is of the same numbers."""
+    pair = drawn(FLAT, 3, scored=True)
+
+    def heated(arm: Capture) -> Capture:
+        completions = {
+            key: replace(one, logprobs=one.logprobs and TopLogprobs(one.logprobs.ids, one.logprobs.values * 0.5))
+            for key, one in arm.completions.items()
+        }
+        return replace(arm, completions=completions)
+
+    changed = replace(pair, baseline=heated(pair.baseline), candidate=heated(pair.candidate))
+    assert "scores.contradicted" not in ids_in(changed.asked())
 
 
 @pytest.mark.parametrize("of", ["greedy", "drawn"])
