@@ -122,7 +122,7 @@ def test_own_logprobs_of_another_kind_do_not_refute_the_scores() -> None:
 
     def heated(arm: Capture) -> Capture:
         completions = {
-            key: replace(one, logprobs=one.logprobs and TopLogprobs(one.logprobs.ids, one.logprobs.values * 0.5))
+            key: replace(one, logprobs=one.logprobs and TopLogprobs(one.logprobs.ids, one.logprobs.values * 3.0))
             for key, one in arm.completions.items()
         }
         return replace(arm, completions=completions)
