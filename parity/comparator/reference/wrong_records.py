@@ -8,7 +8,7 @@ their own logprobs. A record that fails there accuses nobody: it is left out, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 
@@ -279,7 +279,7 @@ class _Usual(Struct, frozen=True):
     """What many records of an arm have, and is then no fault of one of them."""
 
     by_hand: bool
-    """They add up to anything, as those that somebody made up for a test do."""
+    """They, and those of the other arm, add up to anything, as those that somebody made up for a test do."""
     are_named: bool
     """They name the tokens that they are of."""
     are_raw: bool
@@ -287,12 +287,19 @@ class _Usual(Struct, frozen=True):
 
 
 def _usual(arm: Capture, other: Capture, reference: Reference) -> _Usual:
-    scored = reference.scored(arm.header.arm)
-    some = [(one, scored[key]) for key in islice(scored, _LOOKED_AT) if (one := arm.completions.get(key)) is not None]
-    odd = sum(_are_no_logprobs(top) for _, top in some)
+    some, theirs = (_some(one, reference) for one in (arm, other))
     unnamed = sum(_unnamed(one, top) >= FEW_UNNAMED for one, top in some)
     are_raw = says_raw(arm) and says_raw(other)
-    return _Usual(odd > BY_HAND * len(some), unnamed <= BY_HAND * len(some), are_raw)
+    return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), unnamed <= BY_HAND * len(some), are_raw)
+
+
+def _some(arm: Capture, reference: Reference) -> list[tuple[Completion, TopLogprobs]]:
+    scored = reference.scored(arm.header.arm)
+    return [(one, scored[key]) for key in islice(scored, _LOOKED_AT) if (one := arm.completions.get(key)) is not None]
+
+
+def _are_odd(some: Sequence[tuple[Completion, TopLogprobs]]) -> bool:
+    return sum(_are_no_logprobs(top) for _, top in some) > BY_HAND * len(some)
 
 
 def _are_no_logprobs(top: TopLogprobs) -> bool:

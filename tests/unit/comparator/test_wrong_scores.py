@@ -97,6 +97,15 @@ def test_a_record_at_fault_is_left_out_and_named(of: str, name: str) -> None:
     assert SAYS[name] in ids_in(result)
 
 
+def test_records_of_one_arm_that_are_all_no_logprobs_are_left_out() -> None:
+    pair = drawn(FLAT, 3, scored=True)
+    arm = pair.candidate.header.arm
+    changed = {key: RECORDS["beside_the_best"](top) if key.arm == arm else top for key, top in pair.scores.items()}
+    result = replace(pair, scores=changed).asked()
+    assert result.corrupt == []
+    assert {"scores.record_numbers", "inputs.scores_are"} & ids_in(result)
+
+
 @pytest.mark.parametrize("of", ["greedy", "drawn"])
 def test_of_a_large_file_the_same_records_are_left_out(of: str) -> None:
     changed, keys = with_records(pairs()[of], "late", 3)
