@@ -103,7 +103,7 @@ def test_records_of_one_arm_that_are_all_no_logprobs_are_left_out() -> None:
     changed = {key: RECORDS["beside_the_best"](top) if key.arm == arm else top for key, top in pair.scores.items()}
     result = replace(pair, scores=changed).asked()
     assert result.corrupt == []
-    assert {"scores.record_numbers", "inputs.scores_are"} & ids_in(result)
+    assert {"scores.record_numbers", "scores.contradicted", "inputs.scores_are"} & ids_in(result)
 
 
 @pytest.mark.parametrize("of", ["greedy", "drawn"])
