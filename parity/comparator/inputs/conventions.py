@@ -19,16 +19,16 @@ from parity.comparator.inputs.questions import highest_own_temperature, temperat
 from parity.comparator.inputs.servers import by_others
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import draft_tokens
 
 RAW = (None, "raw_logprobs")
 """`logprobs_mode` in a header's `engine` that gives log-softmax of the logits as the model made them."""
 
 
-def says_raw(arm: Capture) -> bool:
-    """Does its header say that its logprobs are those of the model, which no parameter of a request changes?"""
-    return arm.header.engine.get("logprobs_mode") == RAW[1]
+def says_raw(header: Header) -> bool:
+    """Does it say that the arm's logprobs are those of the model, which no parameter of a request changes?"""
+    return header.engine.get("logprobs_mode") == RAW[1]
 
 
 CERTAIN_TOKENS = 32

@@ -136,7 +136,7 @@ def whole_arm(
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
     paired, missing = _paired(inputs, references, pairs, gaps, part)
-    are_raw = says_raw(inputs.baseline) and says_raw(inputs.candidate)
+    are_raw = says_raw(inputs.baseline.header) and says_raw(inputs.candidate.header)
     if paired is not None and are_raw and references.lookup.scores:
         unscored, _ = _paired(inputs, references, pairs, gaps, part, scored=False)
         if unscored is not None and paired.most < FEW_SCORED * unscored.most and _contradict(unscored):
@@ -209,7 +209,7 @@ def _usable(inputs: Inputs, found: Looked) -> tuple[Looked | None, Message | Non
             arm=inputs.baseline.header.arm,
         )
     sizes = [float(np.median(np.abs(one))) for one in found.sample.residuals]
-    are_raw = says_raw(inputs.baseline) and says_raw(inputs.candidate)
+    are_raw = says_raw(inputs.baseline.header) and says_raw(inputs.candidate.header)
     if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not are_raw):
         return None, message(
             "numerics.other_kind",

@@ -126,7 +126,7 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
         if one is None or top is None or twin is None:
             continue
         size = min(twin.alike + 1, len(one.token_ids), len(top), _LISTS_LOOKED_AT)
-        own = twin.completion.logprobs if says_raw(inputs.baseline) else None
+        own = twin.completion.logprobs if says_raw(inputs.baseline.header) else None
         for found, witness in ((of_scores, twin.top), (of_own, own)):
             if size and witness is not None and len(witness) >= size and witness.ids.shape[1]:
                 found += _middle(distances(witness, top, size, listed_alone=True))
@@ -289,7 +289,7 @@ class _Usual(Struct, frozen=True):
 def _usual(arm: Capture, other: Capture, reference: Reference) -> _Usual:
     some, theirs = (_some(one, reference) for one in (arm, other))
     unnamed = sum(_unnamed(one, top) >= FEW_UNNAMED for one, top in some)
-    are_raw = says_raw(arm) and says_raw(other)
+    are_raw = says_raw(arm.header) and says_raw(other.header)
     return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), unnamed <= BY_HAND * len(some), are_raw)
 
 
