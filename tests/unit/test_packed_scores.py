@@ -40,9 +40,10 @@ def made(rng: Random, *, logprobs: bool) -> tuple[list[Completion], list[Complet
         if rng.random() < 0.4:
             at = rng.randrange(LENGTH)
             other[at:] = [rng.randrange(5, 900) for _ in range(LENGTH - at)]
+        likely, unlike = (np.array([-round(rng.expovariate(2), 6) for _ in range(LENGTH)]) for _ in range(2))
         for arm, stream in zip(arms, (tokens, other), strict=True):
-            values = np.array([[-round(rng.expovariate(2), 6)] for _ in range(LENGTH)])
-            own = TopLogprobs(stream[:, None].copy(), values) if logprobs else None
+            values = np.where((stream != tokens).cumsum() > 0, unlike, likely)
+            own = TopLogprobs(stream[:, None].copy(), values[:, None]) if logprobs else None
             arm.append(Completion(key, np.array([1, 2, number]), stream, None, "length", None, own))
     return arms
 
@@ -53,7 +54,7 @@ def lists(rng: Random, one: Completion, width: int) -> TopLogprobs:
     likely = one.logprobs.values[:, 0].tolist() if one.logprobs else [-0.3] * LENGTH
     for token, own in zip(one.token_ids.tolist(), likely, strict=True):
         ids = [token, *(rng.randrange(900, 999) for _ in range(width - 1))]
-        values = [round(own + rng.gauss(0, 0.01) - rank * 0.7, 6) for rank in range(width)]
+        values = [round(own + rng.gauss(0, 0.01), 6), *(round(own - 3.0 - rank * 0.7, 6) for rank in range(width - 1))]
         if width > 1 and rng.random() < 0.05:
             below = rng.choice([0.05, 0.4, 9.0])
             ids[:2], values[:2] = ids[1::-1], [values[0], round(values[0] - below, 6)]
