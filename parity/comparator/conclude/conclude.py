@@ -114,6 +114,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + at_fault.faulty_baseline(judged, references)
         + at_fault.baseline_penalties(run.baseline_penalties)
         + at_fault.broken_rules(judged)
+        + reasons.unread_texts(inputs, pairs)
         + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)
         + of_the_run.flat(references.floor)
     )

@@ -383,6 +383,25 @@ def limited(pairs: Pairs, completions: int, tokens: int, judged: Judged, referen
     )
 
 
+def unread_texts(inputs: Inputs, pairs: Pairs) -> Remarks:
+    """Texts that nothing was compared with: of other tokens than the baseline's, and without a tokenizer."""
+    if inputs.tokenizers.render is not None or not inputs.candidate.has_texts:
+        return Remarks()
+    read = pairs.identical & inputs.baseline.has_texts
+    count = int((pairs.same_prompt & ~read).sum())
+    if not count:
+        return Remarks()
+    said = message(
+        "conclude.unread_texts",
+        "whether the text is that of the tokens is not known in {count} completion: that needs the checkpoint's "
+        "tokenizer (`parity compare --model DIRECTORY`)",
+        plural="whether the text is that of the tokens is not known in {count} completions: that needs the "
+        "checkpoint's tokenizer (`parity compare --model DIRECTORY`)",
+        count=count,
+    )
+    return Remarks(limits=(said,))
+
+
 def _without_rules(
     said: Message, judged: Judged, keys: Container[Key], pairs: Pairs, references: References
 ) -> list[NextStep]:

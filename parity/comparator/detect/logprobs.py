@@ -263,7 +263,8 @@ def usual_between(pairs: Pairs) -> Callable[[], Habit]:
                 mine, expected = _of_chosen(b, until)[1], theirs.chosen[:until]
                 off = _off(mine, expected)
                 counts.append(int(off.sum()))
-                shared.add(b, off, mine - expected)
+                with np.errstate(invalid="ignore"):  # two tokens without probability
+                    shared.add(b, off, mine - expected)
         return Habit(most_have(counts), shared.common())
 
     return found

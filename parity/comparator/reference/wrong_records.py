@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from parity.comparator.inputs.conventions import says_raw
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.inputs.numbers import ROUNDING
 from parity.comparator.reference.floor import NOT_NOISE
+from parity.comparator.reference.many_records import hold_no_logprobs, unnamed
 from parity.comparator.reference.record_fits import Firsts, Lists, distances, fits_from, logprobs_at
 from parity.comparator.reference.scores import Reference
 from parity.comparator.types import Remarks, note, reason
@@ -82,13 +82,33 @@ def records_at_fault(inputs: Inputs, reference: Reference) -> Mapping[ScoreKey, 
     firsts = Firsts(arms)
     for arm, other in (arms, arms[::-1]):
         usual = _usual(arm, other, reference)
-        for one, top in _suspects(inputs, arm, reference):
-            fault = _fault(
-                one, top, _twin(one, other, reference), firsts, usual=usual, is_greedy=not inputs.is_drawn(one)
-            )
-            if fault is not None:
-                found[ScoreKey(arm.header.arm, *one.key)] = fault
+        for some in _suspects(inputs, arm, reference):
+            for suspect in _records(some):
+                one = suspect.completion
+                twin, is_greedy = _twin(one, other, reference), not inputs.is_drawn(one)
+                fault = _fault(suspect, twin, firsts, usual=usual, is_greedy=is_greedy)
+                if fault is not None:
+                    found[ScoreKey(arm.header.arm, *one.key)] = fault
     return found
+
+
+class _Record(Struct, frozen=True):
+    """A record, and what was looked up of many at once."""
+
+    completion: Completion
+    top: TopLogprobs
+    unnamed: int
+    """Lists that do not hold the token that they are of."""
+    is_odd: bool
+    """It holds no logprobs."""
+
+
+def _records(some: Sequence[tuple[Completion, TopLogprobs]]) -> list[_Record]:
+    if not some:
+        return []
+    completions, tops = zip(*some, strict=True)
+    lacking, odd = unnamed(completions, tops).tolist(), hold_no_logprobs(tops).tolist()
+    return list(map(_Record, completions, tops, lacking, odd))
 
 
 class _Twin(Struct, frozen=True):
@@ -217,9 +237,9 @@ def without(scores: Scores, faults: Mapping[ScoreKey, Fault]) -> Scores:
 # ------------------------------------------------------------------ which are looked at
 
 
-def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[tuple[Completion, TopLogprobs]]:
+def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[Sequence[tuple[Completion, TopLogprobs]]]:
     """Of greedy completions those with a token that is rejected, or with another number of lists; all that are
-    drawn."""
+    drawn. Some at a time."""
     scored = reference.scored(arm.header.arm)
     if not scored:
         return
@@ -227,39 +247,27 @@ def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[tu
     for begin in range(0, len(rows), _AT_ONCE):
         some = [one for one in rows[begin : begin + _AT_ONCE] if one.key in scored and len(one.token_ids)]
         found = reference.all_gaps(arm.header.arm, some)
-        for one in some:
-            gaps, top = found[one.key]
-            if not top.ids.shape[1]:
-                continue
-            if inputs.is_drawn(one) or len(top) != len(one.token_ids) or bool((gaps.gap > NOT_NOISE).any()):
-                yield one, top
+        yield [
+            (one, top)
+            for one in some
+            for gaps, top in (found[one.key],)
+            if top.ids.shape[1]
+            and (inputs.is_drawn(one) or len(top) != len(one.token_ids) or bool((gaps.gap > NOT_NOISE).any()))
+        ]
 
 
 # ------------------------------------------------------------------ what is asked of each
 
 
-def _fault(
-    one: Completion, top: TopLogprobs, twin: _Twin | None, firsts: Firsts, *, usual: _Usual, is_greedy: bool
-) -> Fault | None:
-    if not usual.by_hand and _are_no_logprobs(top):
+def _fault(record: _Record, twin: _Twin | None, firsts: Firsts, *, usual: _Usual, is_greedy: bool) -> Fault | None:
+    if record.is_odd and not usual.by_hand:
         return Fault.NUMBERS
-    tokens, alike = one.token_ids, 0 if twin is None else twin.alike
-    lists = Lists(top)
-    most, _ = lists.logprobs(tokens)
+    one, top = record.completion, record.top
     # A record that names its tokens was made of them, however unlikely they are.
-    is_named = len(top) == len(tokens) and _unnamed(one, top) < FEW_UNNAMED
-    for shift in () if is_named else dict.fromkeys((*SHIFTS, len(top) - len(tokens))):
-        place = fits_from(most, lists.logprobs(tokens, shift)[1]) if shift else None
-        if place is None:
-            continue
-        # A token twice, and each after it chosen one step late: an engine with stale logits does that too.
-        is_stale = is_greedy and shift < 0 and place >= alike and place > 0 and tokens[place] == tokens[place - 1]
-        if not is_stale:
-            return Fault.EARLY if shift < 0 else Fault.LATE
-    if not is_named and firsts.fits(one, top, most, is_greedy=is_greedy):
-        return Fault.ANOTHER
-    if not is_greedy and usual.are_named and _unnamed(one, top) >= max(FEW_UNNAMED, UNNAMED * len(tokens)):
-        return Fault.UNNAMED
+    if len(top) != len(one.token_ids) or record.unnamed >= FEW_UNNAMED:
+        fault = _of_others(record, 0 if twin is None else twin.alike, firsts, usual=usual, is_greedy=is_greedy)
+        if fault is not None:
+            return fault
     if twin is None:
         return None
     if twin.top is not None and _is_contradicted(one, top, twin.alike, twin.top):
@@ -268,11 +276,23 @@ def _fault(
     return Fault.UNLIKE_OWN if is_unlike else None
 
 
-def _unnamed(one: Completion, top: TopLogprobs) -> int:
-    """Lists that do not hold the token that they are of."""
-    size = min(len(top), len(one.token_ids))
-    ids = top.ids[:size]
-    return int(((ids >= 0).any(axis=1) & ~(ids == one.token_ids[:size, None]).any(axis=1)).sum())
+def _of_others(record: _Record, alike: int, firsts: Firsts, *, usual: _Usual, is_greedy: bool) -> Fault | None:
+    """Does it fit other places, or another completion?"""
+    one, top = record.completion, record.top
+    tokens, lists = one.token_ids, Lists(top)
+    most, _ = lists.logprobs(tokens)
+    for shift in dict.fromkeys((*SHIFTS, len(top) - len(tokens))):
+        place = fits_from(most, lists.logprobs(tokens, shift)[1]) if shift else None
+        if place is None:
+            continue
+        # A token twice, and each after it chosen one step late: an engine with stale logits does that too.
+        is_stale = is_greedy and shift < 0 and place >= alike and place > 0 and tokens[place] == tokens[place - 1]
+        if not is_stale:
+            return Fault.EARLY if shift < 0 else Fault.LATE
+    if firsts.fits(one, top, most, is_greedy=is_greedy):
+        return Fault.ANOTHER
+    is_unnamed = not is_greedy and usual.are_named and record.unnamed >= max(FEW_UNNAMED, UNNAMED * len(tokens))
+    return Fault.UNNAMED if is_unnamed else None
 
 
 class _Usual(Struct, frozen=True):
@@ -287,10 +307,10 @@ class _Usual(Struct, frozen=True):
 
 
 def _usual(arm: Capture, other: Capture, reference: Reference) -> _Usual:
-    some, theirs = (_some(one, reference) for one in (arm, other))
-    unnamed = sum(_unnamed(one, top) >= FEW_UNNAMED for one, top in some)
+    some, theirs = (_records(_some(one, reference)) for one in (arm, other))
+    lacking = sum(one.unnamed >= FEW_UNNAMED for one in some)
     are_raw = says_raw(arm.header) and says_raw(other.header)
-    return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), unnamed <= BY_HAND * len(some), are_raw)
+    return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), lacking <= BY_HAND * len(some), are_raw)
 
 
 def _some(arm: Capture, reference: Reference) -> list[tuple[Completion, TopLogprobs]]:
@@ -298,25 +318,8 @@ def _some(arm: Capture, reference: Reference) -> list[tuple[Completion, TopLogpr
     return [(one, scored[key]) for key in islice(scored, _LOOKED_AT) if (one := arm.completions.get(key)) is not None]
 
 
-def _are_odd(some: Sequence[tuple[Completion, TopLogprobs]]) -> bool:
-    return sum(_are_no_logprobs(top) for _, top in some) > BY_HAND * len(some)
-
-
-def _are_no_logprobs(top: TopLogprobs) -> bool:
-    """Numbers above zero, or probabilities that add up to more than 1?"""
-    values = top.values
-    above = int((values > ROUNDING).sum())
-    if above >= 2 and above * 100 >= values.size:
-        return True
-    with np.errstate(over="ignore"):
-        shown = np.where(np.isfinite(values), np.exp(np.minimum(values, 0.0)), 0.0)
-    too_much = shown.sum(axis=1) > 1 + 5 * ROUNDING
-    if int(too_much.sum()) < max(4, 0.1 * len(values)):
-        return False
-    ids, shown = top.ids[too_much], shown[too_much]
-    for column in range(1, ids.shape[1]):  # some lists have the chosen token twice
-        shown[(ids[:, :column] == ids[:, column : column + 1]).any(axis=1), column] = 0.0
-    return int((shown.sum(axis=1) > 1 + 5 * ROUNDING).sum()) >= max(4, 0.1 * len(values))
+def _are_odd(some: Sequence[_Record]) -> bool:
+    return sum(one.is_odd for one in some) > BY_HAND * len(some)
 
 
 def _is_contradicted(one: Completion, top: TopLogprobs, alike: int, other: TopLogprobs) -> bool:
