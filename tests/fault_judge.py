@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from parity_faults import FAULTS, prompt_key
 
-from parity.comparator.detect.logprobs import LOGPROB_TOLERANCE
+from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE
 from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 
 

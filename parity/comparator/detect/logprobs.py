@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -13,19 +11,17 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Doubted, Habit, InDoubt, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.gaps import BATCH, BoolArray, FloatArray, TokenGaps, batches
-from parity.comparator.reference.isolated import FARTHER, IN_FEWEST, MOST
-from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
-from parity.comparator.streams.contexts import context_of
-from parity.comparator.streams.pairing import Pairs, at_rows
-from parity.comparator.streams.sides import Ints, Side, batches_of, side_of
+from parity.comparator.detect.many_logprobs import AT_ONCE, lacking
+from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE, MANY, apart, are_off, has_own, of_chosen
+from parity.comparator.detect.usual_logprobs import choices_of
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
+from parity.comparator.reference.isolated import FARTHER, MOST
+from parity.comparator.reference.scores import OwnNoise, Reference, own_gaps
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.sides import side_of
 from parity.messages import Message, message
-from parity.records import Completion, Evidence, Key, Kind, RaggedTokens, TokenIds
+from parity.records import Completion, Evidence, Key, Kind, TokenIds
 from parity.records.evidence import LogprobEvidence
-
-LOGPROB_TOLERANCE = 0.5
-"""Nats between an engine's own logprob of its token and the score. vLLM's tests use 0.5 (`logprob_atol`,
-tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.38."""
 
 ALONE = 2.0
 FEW = 1
@@ -43,16 +39,6 @@ must exceed as well. They are recorded in every run, and in some models (routed 
 prefill are farther apart than LOGPROB_TOLERANCE now and then. Lists that were asked for must exceed either that or
 the same factor times the most positions beyond LOGPROB_TOLERANCE in one of the baseline's completions: of a DeepSeek
 with random weights one clean token in 15 lies beyond it."""
-
-MANY = 3
-"""Positions that are off where the baseline has no scores, and HEADROOM times as many as are usual (between the arms'
-own logprobs, or in the candidate's other scored completions), which a completion must exceed."""
-
-LONG_LOOP = 8
-"""Tokens of a loop, at least, of which each one counts once for all times that it comes round."""
-
-LEAST_OTHERS = 256
-"""Scored tokens of other completions, from which on they say what is usual."""
 
 
 def logprob_mismatch(
@@ -95,7 +81,7 @@ def logprob_mismatch(
     until = min(until, len(tokens))
     if until == 0:
         return None
-    listed, chosen = _of_chosen(completion, until)
+    listed, chosen = of_chosen(completion, until)
     broken = broken_logprobs(completion)
     if broken is not None and broken.position < until:
         return broken
@@ -104,12 +90,12 @@ def logprob_mismatch(
     if reference is None:
         return None
     expected = reference.chosen[:until]
-    off = _off(chosen, expected)
+    off = are_off(chosen, expected)
     if off.any() and noise is not None:
         known, with_lists = noise(), completion.lists is not None
         if known is None and usual is not None:
             of_others = usual()
-            found = _choices(completion, off, chosen - expected, of_others.choices)
+            found = choices_of(completion, off, apart(chosen, expected), of_others.choices)
             is_unusual = _is_unusual(found, of_others.positions, listed=with_lists)
             off = off if is_unusual else np.zeros_like(off)
         else:
@@ -143,11 +129,11 @@ def unlike_the_others(
 ) -> dict[Key, Message]:
     """Of an arm's completions those whose own logprobs are not those of their tokens, and how it shows. `noise`: the
     other arm's; None: by how many are off in most of these."""
-    known = [(one, gaps) for one, gaps in sides if _has_own(one)]
+    known = [(one, gaps) for one, gaps in sides if has_own(one)]
 
     @cache
     def usual() -> Habit:
-        counts = [int(_off(_of_chosen(one, len(one.token_ids))[1], gaps.chosen).sum()) for one, gaps in known]
+        counts = [int(are_off(of_chosen(one, len(one.token_ids))[1], gaps.chosen).sum()) for one, gaps in known]
         return Habit(float(np.quantile(counts, _USUAL)))
 
     looked = (
@@ -169,49 +155,11 @@ def of_other_tokens(pairs: Pairs) -> dict[Key, Message]:
     rows = np.flatnonzero(side.has_logprobs & ~side.has_own & pairs.same_prompt)
     found = {}
     for begin in range(0, len(rows), AT_ONCE):  # of a large capture each look reads lists from a file
-        for one in _lacking(side.some(rows[begin : begin + AT_ONCE])):
+        for one in lacking(side.some(rows[begin : begin + AT_ONCE])):
             event = unlisted_logprobs(one)
             if event is not None:
                 found[one.key] = event.evidence.why
     return found if len(found) < HABIT * int(side.has_logprobs.sum()) else {}
-
-
-def _lacking(some: Sequence[Completion]) -> Iterator[Completion]:
-    """Those whose own lists lack the chosen token at more than MANY positions."""
-    by_width: dict[int, list[Completion]] = {}
-    for one in some:
-        own = one.logprobs
-        if own is not None and own.ids.shape[0] == one.token_ids.shape[0]:
-            by_width.setdefault(own.ids.shape[1], []).append(one)
-    for same in by_width.values():
-        ids = np.concatenate([one.logprobs.ids for one in same if one.logprobs is not None])
-        tokens = np.concatenate([one.token_ids for one in same])
-        lacks = ~(ids == tokens[:, None]).any(axis=1)
-        row = np.repeat(np.arange(len(same)), [one.token_ids.shape[0] for one in same])
-        yield from (same[at] for at in np.flatnonzero(np.bincount(row[lacks], minlength=len(same)) > MANY).tolist())
-
-
-AT_ONCE = 256
-"""Completions of which lists are looked at together."""
-
-
-def _choices(completion: Completion, off: BoolArray, apart: FloatArray, common: Set[Hashable]) -> int:
-    """Positions that are off, but for those that are `common`. Those to which a loop comes again count once: an engine
-    that comes to the same tokens again makes the same choice. In a short loop each counts."""
-    last: dict[Hashable, int] = {}
-    count = 0
-    for at in np.flatnonzero(off).tolist():
-        if _choice(completion, at, apart) in common:
-            continue
-        context = context_of(completion, at)
-        count += context not in last or at - last[context] < LONG_LOOP
-        last[context] = at
-    return count
-
-
-def _choice(completion: Completion, at: int, apart: FloatArray) -> Hashable:
-    """The tokens after which a logprob is off, and by how much in units of LOGPROB_TOLERANCE."""
-    return context_of(completion, at), float(np.rint(apart[at] / LOGPROB_TOLERANCE))  # may be infinite
 
 
 def _is_unusual(count: int, usual: float, *, listed: bool) -> bool:
@@ -236,198 +184,10 @@ _USUAL = 0.9
 """Share of an arm's completions whose logprobs are taken for true."""
 
 
-class _Shared:
-    """What `_choice` says of the logprobs that are off, and the prompts of which it says it."""
-
-    def __init__(self) -> None:
-        self._prompts: defaultdict[Hashable, set[int]] = defaultdict(set)
-
-    def add(self, completion: Completion, off: BoolArray, apart: FloatArray) -> None:
-        for at in np.flatnonzero(off).tolist():
-            self._prompts[_choice(completion, at, apart)].add(hash(completion.prompt_token_ids.tobytes()))
-
-    def common(self) -> Set[Hashable]:
-        return {choice for choice, prompts in self._prompts.items() if len(prompts) >= IN_FEWEST}
-
-
-def usual_between(pairs: Pairs) -> Callable[[], Habit]:
-    """How many logprobs of the chosen tokens are off between the arms in a completion, up to where they part, as
-    `most_have` says, and after which tokens. Looked up where something is off."""
-
-    @cache
-    def found() -> Habit:
-        counts, shared = [], _Shared()
-        for a, b, parts_at in zip(pairs.baseline, pairs.candidate, pairs.parts_at.tolist(), strict=True):
-            theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
-            if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
-                mine, expected = _of_chosen(b, until)[1], theirs.chosen[:until]
-                off = _off(mine, expected)
-                counts.append(int(off.sum()))
-                with np.errstate(invalid="ignore"):  # two tokens without probability
-                    shared.add(b, off, mine - expected)
-        return Habit(most_have(counts), shared.common())
-
-    return found
-
-
-FEW_HAVE, MOST_HAVE = 0.65, 0.95
-"""Shares of the completions: the first without any, nothing is usual; else what the second have at most is. Of
-three clean arms of `parity model tiny --arch deepseek_v3` (vLLM 0.32 on CPU) 28 to 46 of 64 completions have some."""
-
-
-def most_have(counts: Sequence[int] | Ints) -> float:
-    """How many are usual, where completions have so many positions that are off.
-
-    None where no more than one completion in three has some. Where more have, the model moves its logits now and then,
-    as routers of random weights do: as many as 19 in 20 completions have at most.
-    """
-    some, most = np.quantile(counts, (FEW_HAVE, MOST_HAVE), method="lower").tolist() if len(counts) else (0.0, 0.0)
-    return float(most) if some else 0.0
-
-
-def listing_rows(pairs: Pairs) -> Ints:
-    """The pairs whose candidate's own logprobs list other tokens as well."""
-    side = side_of(pairs.candidate)
-    rows = np.flatnonzero(side.has_logprobs & ~side.has_own)
-    lists = (pairs.candidate[row].lists is not None for row in rows.tolist())
-    return rows[np.fromiter(lists, dtype=np.bool_, count=len(rows))]
-
-
-def doubtful_rows(pairs: Pairs, rows: Ints) -> set[int]:
-    """Of these pairs with equal tokens, those to be looked at: where the candidate's own logprobs are of the chosen
-    tokens alone and are not one for each of them, are no logprobs, or are not about the baseline's.
-
-    Over all of them at once: each run records these, and looking at each pair would cost more than the comparison.
-    """
-    sides = side_of(pairs.baseline), side_of(pairs.candidate)
-    in_columns = sides[0].has_own[rows] & sides[1].has_own[rows]
-    doubtful = set(_doubtful_in_columns(sides, rows[in_columns]))
-    whole: list[int] = []
-    for row in rows[~in_columns & sides[1].has_logprobs[rows]].tolist():
-        a, b = pairs.baseline[row], pairs.candidate[row]
-        if b.logprobs is None or b.lists is not None:
-            continue
-        if len(b.logprobs) != len(b.token_ids) or not b.logprobs.ids.shape[1]:
-            if len(b.token_ids) or len(b.logprobs):
-                doubtful.add(row)
-            continue
-        if a.lists is not None:
-            doubtful.add(row)
-            continue
-        whole.append(row)
-    for batch in batches([len(pairs.candidate[row].token_ids) for row in whole]):
-        doubtful.update(_doubtful_of(pairs, whole[batch]))
-    return doubtful
-
-
-def _doubtful_in_columns(sides: tuple[Side, Side], rows: Ints) -> Iterator[int]:
-    """`_doubtful_of` where both sides have columns."""
-    for at in batches_of(sides[1].sizes[rows], BATCH):
-        some = rows[at]
-        theirs, values = (side.own(some) for side in sides)
-        usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
-        with np.errstate(invalid="ignore"):
-            hits = np.flatnonzero((np.abs(values - theirs) > LOGPROB_TOLERANCE / 2) | ~usable)
-        if len(hits):
-            ends = np.cumsum(sides[1].sizes[some])
-            yield from some[np.unique(np.searchsorted(ends, hits, side="right"))].tolist()
-
-
-def _doubtful_of(pairs: Pairs, rows: Sequence[int]) -> Iterator[int]:
-    """Of pairs whose candidate has a logprob for each token: those where some are none, of other tokens, or not about
-    the baseline's."""
-    own, theirs = [], []
-    for row in rows:
-        a, b = pairs.baseline[row].logprobs, pairs.candidate[row].logprobs
-        assert b is not None
-        own.append(b)
-        theirs.append(a.values[:, 0] if a is not None and a.ids.shape == b.ids.shape else b.values[:, 0])
-    tokens = RaggedTokens.of([pairs.candidate[row].token_ids for row in rows])
-    values = np.concatenate([one.values[:, 0] for one in own])
-    usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
-    usable &= np.concatenate([one.ids[:, 0] for one in own]) == tokens.flat
-    with np.errstate(invalid="ignore"):
-        far = np.abs(values - np.concatenate(theirs)) > LOGPROB_TOLERANCE / 2
-    return (rows[index] for index in tokens.rows_with(far | ~usable))
-
-
-def usual_by_scores(
-    pairs: Pairs, reference: Reference, arm: str, own_noise: Callable[[], OwnNoise | None]
-) -> Callable[[Completion], Habit]:
-    """How many logprobs of the chosen tokens lie off their scores in a completion as long as this one: by the share in
-    the candidate's other scored completions that part from the baseline's, and at least as many as `most_have` says of
-    these, and as in any of those of the baseline that are scored; infinite where the others have fewer than
-    LEAST_OTHERS tokens. Needed where not all of the baseline is scored, which would say it better. `arm`: the
-    candidate's name; `own_noise`: of the few of the baseline's tokens that are scored.
-    """
-
-    def counts(completion: Completion, gaps: TokenGaps, shared: _Shared | None = None) -> tuple[int, int]:
-        length = len(completion.token_ids)
-        if not _has_own(completion):
-            return 0, 0
-        mine = _of_chosen(completion, length)[1]
-        off = _off(mine, gaps.chosen)
-        if shared is not None:
-            shared.add(completion, off, mine - gaps.chosen)
-        return int(off.sum()), length
-
-    @cache
-    def whole() -> tuple[Ints, int, Set[Hashable]]:
-        rows, off, tokens = np.flatnonzero(~pairs.identical & pairs.same_prompt), array("q"), 0
-        shared = _Shared()
-        for begin in range(0, len(rows), _AT_ONCE):
-            some = at_rows(pairs.candidate, rows[begin : begin + _AT_ONCE])
-            scored = reference.all_gaps(arm, some)
-            each = [counts(one, scored[one.key][0], shared) for one in some if one.key in scored]
-            off.extend(count for count, length in each if length)
-            tokens += sum(length for _, length in each)
-        return np.sort(np.array(off, dtype=np.int64)), tokens, shared.common()
-
-    def usual(completion: Completion) -> Habit:
-        gaps = reference.gaps(arm, completion)
-        off, tokens = (0, 0) if gaps is None else counts(completion, gaps)
-        every, total, common = whole()
-        if total - tokens < LEAST_OTHERS:
-            return Habit(float("inf"))
-        others = np.delete(every, np.searchsorted(every, off)) if tokens else every
-        noise = own_noise()
-        least = 0 if noise is None else noise.most_beyond(LOGPROB_TOLERANCE)
-        share = int(others.sum()) * len(completion.token_ids) / (total - tokens)
-        return Habit(max(least, most_have(others), share), common)
-
-    return usual
-
-
-_AT_ONCE = 256
-"""Completions whose gaps are held together."""
-
-
-def _has_own(completion: Completion) -> bool:
-    own = completion.logprobs
-    return own is not None and len(own) == len(completion.token_ids)
-
-
 def noise_of(reference: Reference, *, known: bool = True) -> Callable[[], OwnNoise | None]:
     """For `logprob_mismatch`: looked up where something is off, for it takes all of the baseline's scores. `known`:
     these are of all of its completions, not of a few alone."""
     return lambda: reference.own_noise if known else None
-
-
-def _of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray]:
-    """Is the chosen token listed, and its own logprob; shape (until,)."""
-    assert completion.logprobs is not None
-    ids, values = completion.logprobs.ids[:until], completion.logprobs.values[:until]
-    is_chosen = ids == completion.token_ids[:until, None]
-    chosen = np.where(is_chosen, values, -np.inf).max(axis=1) if ids.shape[1] else np.full(until, np.nan)
-    return is_chosen.any(axis=1), chosen
-
-
-def _off(chosen: FloatArray, expected: FloatArray) -> BoolArray:
-    """Positions at which two logprobs of one likely token are not the same."""
-    with np.errstate(invalid="ignore"):
-        off = np.abs(chosen - expected) > LOGPROB_TOLERANCE
-        off &= np.maximum(chosen, expected) > LIKELY
-    return np.asarray(off & np.isfinite(expected))
 
 
 def _baseline_differs(
@@ -512,7 +272,7 @@ def _at_equal_tokens(case: Case, setup: Setup, usual: Usual | None) -> Event | N
         found = logprob_mismatch(b, gaps, len(b.token_ids), a, noise=noise)
         if found is not None or b.lists is not None or noise() is not None:
             return found
-        if int(_off(_of_chosen(b, len(b.token_ids))[1], gaps.chosen).sum()) <= MANY:
+        if int(are_off(of_chosen(b, len(b.token_ids))[1], gaps.chosen).sum()) <= MANY:
             return None  # if the arms' lie apart, it is the baseline's that are off
     between = None if usual is None else usual.between
     return logprob_mismatch(b, own_gaps(a), len(b.token_ids), a, noise=noise, usual=between, by_scores=False)

@@ -19,7 +19,7 @@ from parity.comparator.detect.cutoffs import Together
 from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.logprobs import doubtful_rows, listing_rows
+from parity.comparator.detect.many_logprobs import doubtful_rows, listing_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken

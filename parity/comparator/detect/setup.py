@@ -12,8 +12,8 @@ from parity.comparator.detect import trust
 from parity.comparator.detect.cases import Setup, Usual
 from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
-from parity.comparator.detect.logprobs import usual_between, usual_by_scores
 from parity.comparator.detect.rules import Requested
+from parity.comparator.detect.usual_logprobs import usual_between, usual_by_scores
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.isolated import isolated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parity.comparator.detect.logprobs import LOGPROB_TOLERANCE
+from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.numerics import Gaps, beyond_any_kernels
 from parity.comparator.stats import Drift, LeaningPattern, LeaningToken, Numerics

@@ -13,7 +13,8 @@ from support.captures import TEXT, capture, completion, score, scores
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect import pairs as pairs_module
-from parity.comparator.detect.logprobs import doubtful_rows, most_have
+from parity.comparator.detect.many_logprobs import doubtful_rows
+from parity.comparator.detect.usual_logprobs import most_have
 from parity.comparator.streams.pairing import pair_up
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, Scores, TopLogprobs, Verdict
 
