@@ -19,8 +19,9 @@ from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, Decided, TokenGaps
 from parity.comparator.reference.isolated import Isolated
 from parity.comparator.reference.moves import Moves
+from parity.comparator.reference.own_logprobs import OwnNoise
 from parity.comparator.reference.rivals import Rival, Rivals
-from parity.comparator.reference.scores import OwnNoise, Reference
+from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message

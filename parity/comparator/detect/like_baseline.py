@@ -27,7 +27,7 @@ from parity.comparator.reference.isolated import (
     moved,
     moved_as_far,
 )
-from parity.comparator.reference.scores import NEAR, OwnNoise
+from parity.comparator.reference.own_logprobs import NEAR, OwnNoise
 from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.comparator.sums import most_together
 from parity.records.kinds import Stretch

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Doubted, Habit, InDoubt, Setup, Usual, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.many_logprobs import AT_ONCE, lacking
-from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE, MANY, apart, are_off, has_own, of_chosen
+from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE, MANY, apart, are_off, of_chosen
 from parity.comparator.detect.usual_logprobs import choices_of
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
 from parity.comparator.reference.isolated import FARTHER, MOST
-from parity.comparator.reference.scores import OwnNoise, Reference, own_gaps
+from parity.comparator.reference.own_logprobs import OwnNoise, has_own, own_gaps
+from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.streams.sides import side_of
 from parity.messages import Message, message

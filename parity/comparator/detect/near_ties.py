@@ -32,8 +32,8 @@ from parity.comparator.reference.isolated import (
     too_near,
 )
 from parity.comparator.reference.moves import others_moved
+from parity.comparator.reference.own_logprobs import own_gaps
 from parity.comparator.reference.rivals import Rival
-from parity.comparator.reference.scores import own_gaps
 from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.comparator.streams.contexts import context_of
 from parity.messages import Message, message

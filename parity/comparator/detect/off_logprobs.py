@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.comparator.reference.gaps import BoolArray, FloatArray
-from parity.comparator.reference.scores import LIKELY
+from parity.comparator.reference.own_logprobs import LIKELY
 from parity.records import Completion
 
 LOGPROB_TOLERANCE = 0.5
@@ -15,11 +15,6 @@ tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.3
 MANY = 3
 """Positions that are off where the baseline has no scores, and HEADROOM times as many as are usual (between the arms'
 own logprobs, or in the candidate's other scored completions), which a completion must exceed."""
-
-
-def has_own(completion: Completion) -> bool:
-    own = completion.logprobs
-    return own is not None and len(own) == len(completion.token_ids)
 
 
 def of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray]:

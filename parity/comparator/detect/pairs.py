@@ -25,9 +25,10 @@ from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.turns import AT_ONCE, looked_at
 from parity.comparator.detect.whole_draws import ArmsDraws
+from parity.comparator.reference.at_divergence import gaps_at_divergence
 from parity.comparator.reference.gaps import Decided, TokenGaps, decided
 from parity.comparator.reference.other_draws import ArmsOdds
-from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
+from parity.comparator.reference.own_logprobs import own_rejections
 from parity.comparator.reference.stored import gaps_alone, overlaid
 from parity.comparator.streams.pairing import at_rows
 from parity.comparator.types import CompletionClass, Spread

@@ -47,7 +47,8 @@ from parity.comparator.detect.whole_draws import (
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.draw_sums import own_temperature
-from parity.comparator.reference.scores import OwnNoise, Reference, noise_of
+from parity.comparator.reference.own_logprobs import OwnNoise, noise_of
+from parity.comparator.reference.scores import Reference
 from parity.comparator.shared_out import of_each
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions

@@ -19,8 +19,8 @@ from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.isolated import isolated
 from parity.comparator.reference.moves import Moves, moves
 from parity.comparator.reference.one_sided import one_sided
+from parity.comparator.reference.own_logprobs import OwnNoise
 from parity.comparator.reference.references import References
-from parity.comparator.reference.scores import OwnNoise
 from parity.comparator.reference.stored import changed, gaps_alone
 from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.contexts import context_of

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from parity.comparator.detect.logprobs import logprob_mismatch
-from parity.comparator.reference.scores import Reference, own_gaps, own_rejections
+from parity.comparator.reference.own_logprobs import own_gaps, own_rejections
+from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import fisher_more
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Capture, Completion

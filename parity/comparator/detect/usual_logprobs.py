@@ -10,10 +10,11 @@ from functools import cache
 import numpy as np
 
 from parity.comparator.detect.cases import Habit
-from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE, apart, are_off, has_own, of_chosen
+from parity.comparator.detect.off_logprobs import LOGPROB_TOLERANCE, apart, are_off, of_chosen
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
 from parity.comparator.reference.isolated import IN_FEWEST
-from parity.comparator.reference.scores import OwnNoise, Reference, own_gaps
+from parity.comparator.reference.own_logprobs import OwnNoise, has_own, own_gaps
+from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs, at_rows
 from parity.comparator.streams.sides import Ints

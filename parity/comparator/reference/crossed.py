@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from parity.comparator.reference.drawn_lists import Cut, draws_of, listed_width
-from parity.comparator.reference.scores import LIKELY
+from parity.comparator.reference.own_logprobs import LIKELY
 from parity.comparator.reference.surprisal import WINDOWS, find_unlikely, tail_logs
 from parity.comparator.reference.temperature import ENOUGH, FEWEST, most_likely_of, weights_at
 from parity.comparator.statistics import FloatArray

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from parity.comparator.reference.gaps import FloatArray, TokenGaps, batches, places_beyond
 from parity.comparator.reference.isolated import IN_A_ROW, Isolated, are_single
+from parity.comparator.reference.own_logprobs import LIKELY, OwnNoise
 from parity.comparator.reference.residuals import chosen_logprobs
 from parity.comparator.reference.rivals import Rivals
-from parity.comparator.reference.scores import LIKELY, OwnNoise
 from parity.comparator.reference.tolerance import DOUBT
 from parity.comparator.streams.contexts import context_of
 from parity.comparator.streams.pairing import Pairs

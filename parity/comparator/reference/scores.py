@@ -7,34 +7,27 @@ it: one entry per token, the chosen token listed.
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.comparator.inputs.questions import temperature_in
 from parity.comparator.reference.gaps import (
-    EXACT,
-    FloatArray,
     TokenGaps,
     batched_token_gaps,
-    bounds_instead,
-    no_gaps,
     token_gaps,
 )
 from parity.comparator.reference.logit_range import logit_range
+from parity.comparator.reference.own_logprobs import OwnNoise, has_own, noise_of
 from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.reference.stored import GapShelf, ScoredGaps, packed
-from parity.comparator.reference.tolerance import DOUBT
-from parity.comparator.sums import most_together
 from parity.comparator.types import Remarks, Spread, alone
 from parity.messages import Message, message
 from parity.records import (
@@ -53,9 +46,6 @@ from parity.records.score_table import ArmScores, ScoreTable, Shelf
 from parity.unnamed import blank
 
 ABOUT = message("spread.scores", "tokens and their scores")
-
-LIKELY = -5.0
-"""Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
 
 MORE_THAN_HALF = float(np.log(0.5))
 """Nats: a token with more than half of the probability is the best one, whatever else there is."""
@@ -127,7 +117,7 @@ class Reference:
                 together = min(len(one.token_ids), len(other.token_ids))
                 same = one.token_ids[:together] == other.token_ids[:together]
                 until = together if same.all() else int(same.argmin())
-            if top is None and _fits(one):
+            if top is None and has_own(one):
                 top, until = one.lists, len(one.token_ids)
             if top is not None and until:
                 yield top, one.token_ids[:until], penalised
@@ -262,7 +252,7 @@ class Reference:
         return noise_of(self._scored_with_own())
 
     def _scored_with_own(self) -> Iterator[tuple[Completion, TokenGaps]]:
-        with_own = (one for one in self._baseline if _fits(one))
+        with_own = (one for one in self._baseline if has_own(one))
         while some := list(islice(with_own, _AT_ONCE)):
             scored = self.all_gaps(self._baseline.header.arm, some)
             yield from ((one, scored[one.key][0]) for one in some if one.key in scored)
@@ -292,43 +282,6 @@ class Reference:
                 _misfit(arm.header.arm, of[key], scored[key]) for key in (of if misfits else ()) if key in misfits
             ]
         return tuple(notes)
-
-
-NEAR = 0.1
-"""Nats, up to which the distance of an own logprob from its score is of no matter: of millions of tokens the others
-alone are held."""
-
-
-class OwnNoise(Struct, frozen=True):
-    """`distances` in nats, an array a completion, as `own_distance` gives them: those beyond NEAR, at `places`."""
-
-    distances: tuple[FloatArray, ...]
-    places: tuple[npt.NDArray[np.int64], ...]
-
-    @staticmethod
-    def of(distances: Iterable[FloatArray]) -> OwnNoise:
-        """distances: of every token of a completion, each."""
-        wide = ((far[beyond], beyond) for far in distances if len(beyond := np.flatnonzero(far > NEAR)))
-        found = list(wide)
-        return OwnNoise(tuple(far for far, _ in found), tuple(places for _, places in found))
-
-    @property
-    def farthest(self) -> float:
-        return max((float(each.max()) for each in self.distances), default=0.0)
-
-    def most_beyond(self, nats: float) -> int:
-        """Positions farther than that in the completion that has the most of them."""
-        return max((int((each > nats).sum()) for each in self.distances), default=0)
-
-    def most_together(self, within: int) -> float:
-        """The largest sum over `within` tokens in a row, nats."""
-        both = zip(self.places, self.distances, strict=True)
-        return max((most_together(places, distances, within) for places, distances in both), default=0.0)
-
-    def with_as_many(self, count: int, nats: float, within: int) -> int:
-        """Completions in which so many positions of `within` in a row, two or more, lie as far off."""
-        far = (places[distances >= nats] for places, distances in zip(self.places, self.distances, strict=True))
-        return sum(bool((one[count - 1 :] - one[: 1 - count] < within).any()) for one in far)
 
 
 class _Shelved(NamedTuple):
@@ -413,142 +366,3 @@ def _misfit(arm: str, completion: Completion, top: TopLogprobs) -> Message:
 
 def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
     return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
-
-
-class AtDivergence(Struct, frozen=True):
-    """What the arms' own lists say of the token where they part; of all others nothing."""
-
-    gaps: TokenGaps
-    is_the_others: bool
-    """The gap is that of the baseline's token, in the candidate's list."""
-    is_at_most: bool
-    """The gap is the largest that the penalties allow: beyond the tolerance, and the smallest is within it."""
-
-
-def gaps_at_divergence(
-    baseline: Completion,
-    candidate: Completion,
-    position: int,
-    tolerance: float,
-    shaping: Shaping,
-) -> AtDivergence | None:
-    """Without a score: both sides' own logprobs, at the first divergent token alone.
-
-    The baseline's list there is what the score would be: the text before it is the same. Where the baseline
-    gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
-    near-tie, and the gap is that token's. None when neither says anything, nor where both have one raw
-    logprob of the baseline's token: what parts them then is what either made of its penalties.
-    """
-    length = len(candidate.token_ids)
-    if position >= length or position >= len(baseline.token_ids):
-        return None
-    chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
-    penalised, said = shaping.penalised(candidate), candidate.token_ids[:position]
-    for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
-        lists = source.lists if _fits(source) else None
-        view = bounds_instead(lists, position, token, said, penalised, own=own)
-        if lists is None or view is None:
-            continue
-        least, most = view
-        is_exact = most <= least + EXACT
-        # Little below for certain: nothing that the other list leaves out says otherwise.
-        is_little = source is baseline and most <= DOUBT * tolerance
-        is_at_most = is_little and not is_exact and least <= tolerance < most
-        if is_little:
-            least = most
-        if not (is_exact or is_little or least > tolerance):
-            continue
-        if source is candidate and penalised is not None and least > tolerance:
-            listed_by = (_listed(one, position, other) for one in (baseline, candidate))
-            if abs(next(listed_by) - next(listed_by)) <= tolerance:
-                continue
-        result = no_gaps(length)
-        result.gap[position], result.bounded[position] = max(0.0, least), most > least + EXACT
-        result.most[position] = max(most, result.gap[position])
-        ids, values = lists.ids[position], lists.values[position]
-        column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
-        result.best_id[position], result.best[position] = ids[column], values[column]
-        listed = values[ids == chosen]
-        if len(listed):
-            result.chosen[position] = listed[0]
-        return AtDivergence(result, is_the_others=source is candidate, is_at_most=is_at_most)
-    return None
-
-
-def _listed(completion: Completion, position: int, token: int) -> float:
-    """The raw logprob of a token in the completion's own list there; NaN where that does not name it."""
-    top = completion.logprobs
-    if top is None or not _fits(completion):
-        return math.nan
-    found = top.values[position][top.ids[position] == token]
-    return float(found[0]) if len(found) else math.nan
-
-
-def _fits(completion: Completion) -> bool:
-    return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
-
-
-def noise_of(sides: Iterable[tuple[Completion, TokenGaps]]) -> OwnNoise | None:
-    """How far own logprobs of likely tokens lie from the scores of these completions; None where none has both."""
-    any_known = False
-
-    def distances() -> Iterator[FloatArray]:
-        nonlocal any_known
-        for one, gaps in sides:
-            if _fits(one):
-                any_known = True
-                yield own_distance(one, gaps)
-
-    found = OwnNoise.of(distances())
-    return found if any_known else None
-
-
-def own_distance(completion: Completion, reference: TokenGaps) -> FloatArray:
-    """Nats between the engine's own logprob of each token and the reference's, shape (T,); 0 where a token is unlikely
-    to both or one of them says nothing."""
-    own = own_gaps(completion)
-    if own is None:
-        return np.zeros(len(completion.token_ids))
-    with np.errstate(invalid="ignore"):
-        far = np.abs(own.chosen - reference.chosen)
-        far = np.where(np.maximum(own.chosen, reference.chosen) > LIKELY, far, 0.0)
-    return np.where(np.isfinite(far), far, 0.0)
-
-
-def own_gaps(completion: Completion, penalised: Penalised | None = None) -> TokenGaps | None:
-    """The completion's own decode-time logprobs as gaps, where there is one per token."""
-    if completion.logprobs is None or not _fits(completion):
-        return None
-    return token_gaps(completion.logprobs, completion.token_ids, penalised)
-
-
-def own_rejections(
-    completion: Completion,
-    view: TokenGaps | None,
-    start: int,
-    tolerance: float,
-    shaping: Shaping,
-) -> TokenGaps | None:
-    """`view` with the tokens from `start` on added that lie below the best token of the engine's own list.
-
-    Greedy decoding takes the best token, so a token further down than the tolerance was not chosen by the engine
-    that made the list. A list that has its token on top proves nothing: a corrupt state makes corrupt lists.
-    """
-    if completion.lists is None or not _fits(completion):
-        return view
-    own = token_gaps(completion.lists, completion.token_ids, shaping.penalised(completion))
-    rejected = own.unsupported(tolerance) & ~own.bounded
-    rejected[:start] = False
-    if not rejected.any():
-        return view
-    if view is None:
-        view = no_gaps(len(completion.token_ids))
-    rejected &= np.isnan(view.gap)
-    return replace(
-        view,
-        gap=np.where(rejected, own.gap, view.gap),
-        most=np.where(rejected, own.most, view.most),
-        best_id=np.where(rejected, own.best_id, view.best_id),
-        best=np.where(rejected, own.best, view.best),
-        chosen=np.where(rejected, own.chosen, view.chosen),
-    )
