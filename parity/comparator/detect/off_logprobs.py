@@ -26,12 +26,16 @@ def of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray
     return is_chosen.any(axis=1), chosen
 
 
-def are_off(chosen: FloatArray, expected: FloatArray) -> BoolArray:
-    """Positions at which two logprobs of one likely token are not the same."""
+def are_likely(chosen: FloatArray, expected: FloatArray) -> BoolArray:
+    """Positions at which two logprobs of one token can be compared."""
     with np.errstate(invalid="ignore"):
-        off = np.abs(chosen - expected) > LOGPROB_TOLERANCE
-        off &= np.maximum(chosen, expected) > LIKELY
-    return np.asarray(off & np.isfinite(expected))
+        return np.asarray((np.maximum(chosen, expected) > LIKELY) & np.isfinite(expected))
+
+
+def are_off(chosen: FloatArray, expected: FloatArray) -> BoolArray:
+    """Those of them at which they are not the same."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((np.abs(chosen - expected) > LOGPROB_TOLERANCE) & are_likely(chosen, expected))
 
 
 def apart(chosen: FloatArray, expected: FloatArray) -> FloatArray:

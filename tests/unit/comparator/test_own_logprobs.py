@@ -189,6 +189,19 @@ def test_another_rows_logprobs_are_found_where_only_what_parted_is_scored(*, noi
     assert wrong == (set() if noisy else {("p3", Kind.LOGPROB_MISMATCH)})
 
 
+def test_half_of_the_rows_are_no_habit_either_where_what_parted_is_scored() -> None:
+    rng = np.random.default_rng(7)
+    texts = [rng.permutation(np.arange(100, 160)) for _ in range(12)]
+    base = capture("cpu/base", *(completion([*one[:-1], 99], f"p{at}") for at, one in enumerate(texts)))
+    scored = scores("cpu/mtp", **{f"p{at}": near_tie_at_the_end(one) for at, one in enumerate(texts)})
+    mine = [-0.1 + rng.normal(0, 0.014, 60) for _ in texts]
+    for one in mine[:6]:
+        one[rng.choice(60, 40, replace=False)] -= 0.9
+    made = (completion(one, f"p{at}", logprobs=own(one, mine[at])) for at, one in enumerate(texts))
+    found = compare(base, capture("cpu/mtp", *made), scored)
+    assert {one.request for one in found.corrupt} == {f"p{at}" for at in range(6)}
+
+
 def test_arms_whose_logprobs_are_off_now_and_then_in_every_row_have_no_wrong_row() -> None:
     """A model whose logprobs hang on rounding: some in each completion, in one a few more."""
     rng = np.random.default_rng(6)
@@ -198,6 +211,27 @@ def test_arms_whose_logprobs_are_off_now_and_then_in_every_row_have_no_wrong_row
         one[rng.choice(60, 12 if at == 3 else 4, replace=False)] -= 0.9
     found = compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp"))
     assert Kind.LOGPROB_MISMATCH not in {one.kind for one in found.findings}
+
+
+@pytest.mark.parametrize("wrong", [1, 8, 11], ids=str)
+def test_logprobs_a_token_late_in_many_rows_are_no_habit(wrong: int) -> None:
+    """Of 16 rows. Where the other rows agree, no model moves the logprobs of a whole row by itself."""
+    rng = np.random.default_rng(11)
+    theirs = [-rng.exponential(1.0, 60) for _ in range(16)]
+    mine = [np.minimum(one + rng.normal(0, 0.014, 60), 0.0) for one in theirs]
+    mine[:wrong] = [np.roll(one, 1) for one in mine[:wrong]]
+    found = compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp"))
+    assert {one.request for one in found.corrupt} == {f"p{at}" for at in range(wrong)}
+    assert {one.kind for one in found.corrupt} == {Kind.LOGPROB_MISMATCH}
+
+
+def test_where_no_row_agrees_the_arms_write_other_numbers() -> None:
+    rng = np.random.default_rng(11)
+    theirs = [-rng.exponential(1.0, 60) for _ in range(16)]
+    mine = [np.roll(one, 1) for one in theirs]
+    assert Kind.LOGPROB_MISMATCH not in {
+        one.kind for one in compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp")).corrupt
+    }
 
 
 def off_at(texts: list[list[int]], wrong: dict[int, list[int]]) -> set[str]:
