@@ -14,23 +14,24 @@ from parity.comparator.detect import drawn_places
 from parity.comparator.detect.cutoffs import EDGE
 from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
 from parity.comparator.detect.drawn_places import OddPlace
+from parity.comparator.detect.draws import tail_logs
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
-from parity.comparator.population import leaning_draws, missed, mixtures, sampled
+from parity.comparator.population import leaning_draws, missed, mixtures, rare_draws, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
 from parity.comparator.population.whose import of_either
+from parity.comparator.reference import surprisal
 from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
-from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
 from parity.comparator.shared_out import of_each
 from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions, run_finding
+from parity.comparator.types import CompareOptions, Spread, run_finding
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, TopLogprobs, words
 from parity.records.evidence import RunEvidence
@@ -85,7 +86,8 @@ def tested(
             top = references.lookup.score(arm.header.arm, one)
             if top is None:
                 return None
-            return mean_surprisal(tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size))
+            logs = surprisal.tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size)
+            return surprisal.mean_surprisal(logs)
 
         return [one for one in of_each(completions, of, options.spread) if one is not None]
 
@@ -136,6 +138,7 @@ def tested(
         *_same_numbers(inputs, judged),
         *_beyond_cutoff(inputs, judged, found),
         *(() if failed else _leaning(inputs, references, judged)),
+        *_rare(inputs, references, judged, options.spread),
         *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
     )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
@@ -216,10 +219,16 @@ def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
     return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 
+def _draw_apart(inputs: Inputs, judged: Judged) -> bool:
+    """Does each completion draw by numbers of its own, as far as anything says?"""
+    shared = inputs.one_seed_for or judged.draws.noise_shared_by or judged.draws.candidate_alone is not None
+    return not shared
+
+
 def _leaning(inputs: Inputs, references: References, judged: Judged) -> tuple[Finding, ...]:
     """Tokens of some ids that come oftener than at their probability, where each completion draws by itself and no test
     says more of how: another temperature favours some ids as well."""
-    if inputs.one_seed_for or judged.draws.noise_shared_by or judged.draws.candidate_alone is not None:
+    if not _draw_apart(inputs, judged):
         return ()
     left_out = judged.draws.not_counted | judged.broken.baseline.keys()
     left_out |= {one.key for one in heads(corrupt_of(judged.findings))}
@@ -244,6 +253,58 @@ def _leaning(inputs: Inputs, references: References, judged: Judged) -> tuple[Fi
     )
     evidence = RunEvidence(why=why, test="leaning", p_value=p_value)
     return (run_finding(*inputs.arms[::-1], Kind.UNJUSTIFIED, evidence),)
+
+
+NAMED: Final = 8
+"""Completions with rare tokens that are named."""
+
+
+def _rare(inputs: Inputs, references: References, judged: Judged, spread: Spread) -> tuple[Finding, ...]:
+    """Tokens that a sampler hardly ever draws, in too many completions beside those that are corrupt by themselves."""
+    if not _draw_apart(inputs, judged):
+        return ()
+    corrupt = {one.key for one in heads(corrupt_of(judged.findings))}
+    baseline, candidate = (
+        _rarest_of(arm, inputs, references, left_out, spread)
+        for arm, left_out in ((inputs.baseline, frozenset[Key]()), (inputs.candidate, corrupt))
+    )
+    found = rare_draws.too_many(baseline, candidate)
+    if found is None:
+        return ()
+    p_value = math.exp(-found.proof)
+    why = message(
+        "run.rare_draws",
+        "{some} of {of} completions have a token that a sampler draws at one of {places} places or fewer, where "
+        "{due:.2g} were due, and {baseline} of the baseline's {of_baseline} (p = {p_value:.2g}; first: {names})",
+        some=len(found.keys),
+        of=found.of,
+        places=int(float(f"{math.exp(found.nats):.0e}")),
+        due=found.due,
+        baseline=found.baseline,
+        of_baseline=found.of_baseline,
+        p_value=p_value,
+        names=list(map(str, found.keys[:NAMED])),
+    )
+    evidence = RunEvidence(why=why, test="rare_draws", p_value=p_value)
+    return (run_finding(*inputs.arms[::-1], Kind.UNJUSTIFIED, evidence),)
+
+
+def _rarest_of(
+    arm: Capture, inputs: Inputs, references: References, left_out: Collection[Key], spread: Spread
+) -> list[rare_draws.Rarest]:
+    """Of its completions that are scored; of those that say the same, one."""
+    lookup = references.lookup
+    scored = lookup.scored(arm.header.arm)
+
+    def of(one: Completion) -> rare_draws.Rarest | None:
+        top = lookup.score(arm.header.arm, one)
+        if top is None or lookup.shaping(one).unknown:
+            return None
+        return rare_draws.rarest(one.key, *tail_logs(one, top, lookup, inputs.temperature_of(one), inputs.vocab_size))
+
+    some = (one for one in arm if one.key in scored and one.key not in left_out and inputs.temperature_of(one))
+    different = {(one.prompt_token_ids.tobytes(), one.token_ids.tobytes()): one for one in some}
+    return [found for found in of_each(list(different.values()), of, spread) if found is not None]
 
 
 def _drawn_alone(

@@ -17,7 +17,7 @@ FEWEST, ONE_IN = 4, 10
 """Lists whose probabilities add up to more than 1, and one in so many, from which on a record holds no logprobs."""
 
 
-LISTS = 128
+LISTS = 64
 """Lists of a record, spread over it, that are looked at for its numbers."""
 
 

@@ -235,6 +235,16 @@ def as_chosen(
     return scores, most_raised(np.zeros(len(tokens)), ids, tokens, penalised, normalisers[0])
 
 
+def few_raised(ids: IdArray, penalised: Penalised) -> IdArray | None:
+    """How many tokens, shape (T,), that are not among `ids` (T, K) are raised: those with a bias. None where what was
+    said is raised as well."""
+    asked = penalised.penalties
+    if asked.repetition < 1.0 or asked.frequency < 0 or asked.presence < 0:
+        return None
+    unlisted = [~(ids == token).any(axis=1) for token, bias in asked.bias if bias > 0]
+    return np.sum(unlisted, axis=0, dtype=np.int64) if unlisted else np.zeros(len(ids), dtype=np.int64)
+
+
 def other_ways(penalties: Penalties) -> Mapping[str, Penalties]:
     """What an engine at fault may have applied instead, by what that is called."""
     found = {"ignored": Penalties()}

@@ -11,7 +11,7 @@ from msgspec import Struct
 from parity.comparator.inputs.numbers import LARGE_VOCABULARY
 from parity.comparator.reference.drawn_lists import logs_listed
 from parity.comparator.reference.listed import untold
-from parity.comparator.reference.penalties import Penalised, as_chosen
+from parity.comparator.reference.penalties import Penalised, as_chosen, few_raised
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.comparator.sums import sums_of_rows
 from parity.records import DEFAULT_TOLERANCE, TokenIds, TopLogprobs
@@ -74,13 +74,15 @@ def tail_logs(
         return result
     ids, listed = top.ids[:length], logs_listed(top)[:length]
     rest = np.clip(1.0 - sums_of_rows(np.exp(listed)), 0.0, 1.0)
+    few = None
     if penalised is not None:
         recorded = None if top.logsumexp is None else top.logsumexp[:length]
         chosen_from = as_chosen(ids, listed, recorded, tokens[:length], penalised)
         if chosen_from is None:
             raise ValueError("the lists do not show what the penalties leave of them")
         listed, raised = chosen_from
-        rest = rest * np.exp(raised)
+        few = few_raised(ids, penalised)
+        rest = rest * np.exp(raised) if few is None else rest
     is_chosen = ids == tokens[:length, None]
     chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
     power = 1.0 / temperature
@@ -95,6 +97,8 @@ def tail_logs(
             unlisted = rest * np.exp((chosen - most) * (power - 1) - most)
         else:
             unlisted = vocabulary ** (1 - power) * rest**power * np.exp(-most * power)
+        if few is not None:  # of those in the tail each is at most as likely as the chosen one
+            unlisted = unlisted + few * np.exp((chosen - most) * power)
         unlisted = np.minimum(unlisted, vocabulary * np.exp((chosen - most) * power))
         lower = sums_of_rows(np.where(listed <= chosen[:, None], weights, 0.0))
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))

@@ -8,8 +8,9 @@ their own logprobs. A record that fails there accuses nobody: it is left out, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -22,6 +23,7 @@ from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.reference.many_records import hold_no_logprobs, unnamed
 from parity.comparator.reference.record_fits import Firsts, Lists, distances, fits_from, logprobs_at
 from parity.comparator.reference.scores import Reference
+from parity.comparator.streams.pairing import at_rows
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
@@ -79,14 +81,14 @@ def records_at_fault(inputs: Inputs, reference: Reference) -> Mapping[ScoreKey, 
     if not inputs.scores or inputs.arms[0] == inputs.arms[1]:
         return {}
     found: dict[ScoreKey, Fault] = {}
-    firsts = Firsts(arms)
+    firsts, are_raw = Firsts(arms), all(says_raw(arm.header) for arm in arms)
     for arm, other in (arms, arms[::-1]):
-        usual = _usual(arm, other, reference)
+        run = _Run(firsts, cache(partial(_usual, arm, other, reference)), are_raw)
         for some in _suspects(inputs, arm, reference):
             for suspect in _records(some):
                 one = suspect.completion
                 twin, is_greedy = _twin(one, other, reference), not inputs.is_drawn(one)
-                fault = _fault(suspect, twin, firsts, usual=usual, is_greedy=is_greedy)
+                fault = _fault(suspect, twin, run, is_greedy=is_greedy)
                 if fault is not None:
                     found[ScoreKey(arm.header.arm, *one.key)] = fault
     return found
@@ -137,6 +139,9 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
     names = inputs.arms
     if not inputs.scores or names[0] == names[1]:
         return None
+    is_raw = says_raw(inputs.baseline.header)
+    if not reference.scored(names[0]) and not (is_raw and inputs.baseline.has_logprobs):
+        return None
     of_scores: list[float] = []
     of_own: list[float] = []
     for key in islice(reference.scored(names[1]), _LOOKED_AT):
@@ -146,7 +151,7 @@ def contradicting(inputs: Inputs, reference: Reference) -> Message | None:
         if one is None or top is None or twin is None:
             continue
         size = min(twin.alike + 1, len(one.token_ids), len(top), _LISTS_LOOKED_AT)
-        own = twin.completion.logprobs if says_raw(inputs.baseline.header) else None
+        own = twin.completion.logprobs if is_raw else None
         for found, witness in ((of_scores, twin.top), (of_own, own)):
             if size and witness is not None and len(witness) >= size and witness.ids.shape[1]:
                 found += _middle(distances(witness, top, size, listed_alone=True))
@@ -243,15 +248,16 @@ def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[Se
     scored = reference.scored(arm.header.arm)
     if not scored:
         return
-    rows = arm.rows
-    for begin in range(0, len(rows), _AT_ONCE):
-        some = [one for one in rows[begin : begin + _AT_ONCE] if one.key in scored and len(one.token_ids)]
-        found = reference.all_gaps(arm.header.arm, some)
+    rows = np.array([row for row, key in enumerate(arm.keys) if key in scored], dtype=np.int64)
+    looked_at = at_rows(arm.rows, rows)
+    found = reference.all_gaps(arm.header.arm, looked_at)
+    for begin in range(0, len(looked_at), _AT_ONCE):
         yield [
             (one, top)
-            for one in some
+            for one in looked_at[begin : begin + _AT_ONCE]
             for gaps, top in (found[one.key],)
             if top.ids.shape[1]
+            and len(one.token_ids)
             and (inputs.is_drawn(one) or len(top) != len(one.token_ids) or bool((gaps.gap > NOT_NOISE).any()))
         ]
 
@@ -259,24 +265,24 @@ def _suspects(inputs: Inputs, arm: Capture, reference: Reference) -> Iterator[Se
 # ------------------------------------------------------------------ what is asked of each
 
 
-def _fault(record: _Record, twin: _Twin | None, firsts: Firsts, *, usual: _Usual, is_greedy: bool) -> Fault | None:
-    if record.is_odd and not usual.by_hand:
+def _fault(record: _Record, twin: _Twin | None, run: _Run, *, is_greedy: bool) -> Fault | None:
+    if record.is_odd and not run.usual().by_hand:
         return Fault.NUMBERS
     one, top = record.completion, record.top
     # A record that names its tokens was made of them, however unlikely they are.
     if len(top) != len(one.token_ids) or record.unnamed >= FEW_UNNAMED:
-        fault = _of_others(record, 0 if twin is None else twin.alike, firsts, usual=usual, is_greedy=is_greedy)
+        fault = _of_others(record, 0 if twin is None else twin.alike, run, is_greedy=is_greedy)
         if fault is not None:
             return fault
     if twin is None:
         return None
     if twin.top is not None and _is_contradicted(one, top, twin.alike, twin.top):
         return Fault.CONTRADICTED
-    is_unlike = is_greedy and usual.are_raw and _is_unlike_own(one, twin.completion, top, twin.alike)
+    is_unlike = is_greedy and run.are_raw and _is_unlike_own(one, twin.completion, top, twin.alike)
     return Fault.UNLIKE_OWN if is_unlike else None
 
 
-def _of_others(record: _Record, alike: int, firsts: Firsts, *, usual: _Usual, is_greedy: bool) -> Fault | None:
+def _of_others(record: _Record, alike: int, run: _Run, *, is_greedy: bool) -> Fault | None:
     """Does it fit other places, or another completion?"""
     one, top = record.completion, record.top
     tokens, lists = one.token_ids, Lists(top)
@@ -289,9 +295,9 @@ def _of_others(record: _Record, alike: int, firsts: Firsts, *, usual: _Usual, is
         is_stale = is_greedy and shift < 0 and place >= alike and place > 0 and tokens[place] == tokens[place - 1]
         if not is_stale:
             return Fault.EARLY if shift < 0 else Fault.LATE
-    if firsts.fits(one, top, most, is_greedy=is_greedy):
+    if run.firsts.fits(one, top, most, is_greedy=is_greedy):
         return Fault.ANOTHER
-    is_unnamed = not is_greedy and usual.are_named and record.unnamed >= max(FEW_UNNAMED, UNNAMED * len(tokens))
+    is_unnamed = not is_greedy and record.unnamed >= max(FEW_UNNAMED, UNNAMED * len(tokens)) and run.usual().are_named
     return Fault.UNNAMED if is_unnamed else None
 
 
@@ -302,6 +308,13 @@ class _Usual(Struct, frozen=True):
     """They, and those of the other arm, add up to anything, as those that somebody made up for a test do."""
     are_named: bool
     """They name the tokens that they are of."""
+
+
+class _Run(Struct, frozen=True):
+    """What is known of the run besides."""
+
+    firsts: Firsts
+    usual: Callable[[], _Usual]
     are_raw: bool
     """Both arms' own logprobs are those of the model."""
 
@@ -309,8 +322,7 @@ class _Usual(Struct, frozen=True):
 def _usual(arm: Capture, other: Capture, reference: Reference) -> _Usual:
     some, theirs = (_records(_some(one, reference)) for one in (arm, other))
     lacking = sum(one.unnamed >= FEW_UNNAMED for one in some)
-    are_raw = says_raw(arm.header) and says_raw(other.header)
-    return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), lacking <= BY_HAND * len(some), are_raw)
+    return _Usual(_are_odd(some) and (not theirs or _are_odd(theirs)), lacking <= BY_HAND * len(some))
 
 
 def _some(arm: Capture, reference: Reference) -> list[tuple[Completion, TopLogprobs]]:

@@ -1,0 +1,97 @@
+"""Tokens that a sampler hardly ever draws, one in each of many completions: no completion shows anything by itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parity.comparator import Comparison, compare
+from parity.comparator.population.rare_draws import PROVEN, RARE, Rarest, rarest, too_many
+from parity.records import RUN, Key, Kind, ScoreKey, Verdict
+from tests.unit.comparator.test_sampled import LENGTH, REQUESTS, SAMPLES, Model
+
+TEST = "rare_draws"
+
+
+def compared(rare: int, *, in_baseline: int = 0, baseline_scored: bool = True, seed: int = 0) -> Comparison:
+    """So many completions of each arm, of 96, have one token of the 300th rank or beyond."""
+    rng = np.random.default_rng(seed)
+    model = Model(rng)
+    known: dict[ScoreKey, object] = {}
+    arms = []
+    for name, count in (("cpu/base", in_baseline), ("cpu/mtp", rare)):
+        ranks = model.ranks(rng, 0.8)
+        for number in rng.choice(REQUESTS * SAMPLES, count, replace=False):
+            ranks[number // SAMPLES, number % SAMPLES, rng.integers(LENGTH)] = rng.integers(300, 400)
+        arm, scores = model.arm(name, ranks)
+        arms.append(arm)
+        known |= scores if count == rare or baseline_scored else {}
+    return compare(*arms, known)  # type: ignore[arg-type]
+
+
+def found(result: Comparison) -> list[str]:
+    return [one.request for one in result.corrupt if one.evidence.to_json().get("test") == TEST]
+
+
+def test_a_token_of_many_completions_is_a_fault_of_the_run() -> None:
+    result = compared(20)
+    assert found(result) == [RUN]
+    (one,) = [one for one in result.corrupt if one.evidence.to_json().get("test") == TEST]
+    assert one.kind is Kind.UNJUSTIFIED
+    assert not [one for one in result.corrupt if one.request != RUN], "none of them shows it by itself"
+    said = one.evidence.why.parameters
+    assert said["of"] == REQUESTS * SAMPLES
+    assert 12 <= said["some"] <= 26
+    assert said["baseline"] < said["some"] / 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clean_draws_have_no_more_than_are_due(seed: int) -> None:
+    assert compared(0, seed=seed).verdict is Verdict.PASS
+
+
+def test_what_the_baseline_does_as_well_is_no_fault_of_the_candidate() -> None:
+    assert found(compared(20, in_baseline=20)) == []
+
+
+def test_without_scores_of_the_baseline_nothing_is_said() -> None:
+    assert found(compared(20, baseline_scored=False)) == []
+
+
+def some(*nats: float, of: int = 64) -> list[Rarest]:
+    rest = [2.0] * (of - len(nats))
+    return [Rarest(Key(f"p{at}", 0, 0), one, 100) for at, one in enumerate([*nats, *rest])]
+
+
+def test_the_proof_is_that_of_chernoff() -> None:
+    result = too_many(some(), some(*[16.0] * 4))
+    assert result is not None
+    due = 64 * 100 * math.exp(-15)
+    assert (result.nats, result.of, result.baseline) == (15.0, 64, 0)
+    assert [key.request for key in result.keys] == ["p0", "p1", "p2", "p3"]
+    assert result.due == pytest.approx(due)
+    assert result.proof == pytest.approx(4 * math.log(4 / due) - 4 + due - math.log(len(RARE)))
+    assert result.proof > PROVEN
+    assert too_many(some(of=16), some(*[25.0] * 3, of=8)) is not None
+    assert too_many(some(of=16), some(*[25.0] * 2, of=8)) is None, "one thing may have hit both"
+    assert too_many(some(16.0), some(*[16.0] * 7)) is None
+    assert too_many(some(16.0), some(*[16.0] * 8)) is not None
+    assert too_many([], some(*[16.0] * 30)) is None
+
+
+def test_as_many_as_are_due_are_seldom_taken_for_more() -> None:
+    """Tail probabilities that are uniform, as those of clean draws are at most."""
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        logs = np.log(rng.random((64, 100)))
+        candidate = [rarest(Key(f"p{at}", 0, 0), row, 0.0) for at, row in enumerate(logs)]
+        assert too_many(some(), [one for one in candidate if one is not None]) is None
+
+
+def test_what_is_not_known_is_no_rare_token() -> None:
+    key = Key("p0", 0, 0)
+    assert rarest(key, np.array([np.nan, np.nan]), 0.1) is None
+    assert rarest(key, np.array([]), 0.1) is None
+    assert rarest(key, np.array([np.nan, -9.0, -1.0]), 0.5) == Rarest(key, 8.5, 2)
