@@ -219,7 +219,7 @@ def looping(found: Loops | None, findings: Sequence[Finding]) -> Remarks:
 
 def _apart(shared: Message, arms: Collection[str], baseline: Header, candidate: Header) -> NextStep:
     """What tells one seed for all requests from an engine that draws alike: where parity gave each request its own and
-    the baseline keeps to them, more tokens do (population/drawn_run.py)."""
+    the baseline keeps to them, more tokens do (population/drawn_findings.py)."""
     if baseline.arm in arms or by_others(candidate):
         return NextStep(Step.OWN_SEEDS, shared.id)
     return NextStep(Step.LONGER, shared.id, number=4)

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as replaced
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from parity.comparator.detect import drawn_places
-from parity.comparator.detect.cutoffs import EDGE
 from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
 from parity.comparator.detect.drawn_places import OddPlace
-from parity.comparator.detect.draws import tail_logs
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.servers import text_alone
-from parity.comparator.population import leaning_draws, missed, mixtures, rare_draws, sampled
+from parity.comparator.population import drawn_findings, missed, mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.drawn_ends import EndsSeen, ends_seen
 from parity.comparator.population.whose import of_either
-from parity.comparator.reference import surprisal
-from parity.comparator.reference.drawn_lists import Cut
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.shared_out import of_each
 from parity.comparator.stats import DraftsOff, Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions, Spread, run_finding
+from parity.comparator.types import CompareOptions, run_finding
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, TopLogprobs, words
+from parity.records import Capture, Completion, Finding, Key, Kind, TokenIds, words
 from parity.records.evidence import RunEvidence
-from parity.records.many_findings import corrupt_of, heads
-
-PROVEN: Final = 30.0
-"""Nats of evidence that requests draw by the same numbers, from which on it is a finding: less than one chance in 10¹²,
-beside the error rate of the tests."""
 
 
 class _Odd(Struct, frozen=True):
@@ -78,19 +68,16 @@ def tested(
     ]
     room = _room(inputs)
     baseline, candidate = (_within(room, arm) for arm in ([a for a, _ in whole], [b for _, b in whole]))
-    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
     ends = inputs.ends_of_one_arm
 
-    def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
-        def of(one: Completion) -> float | None:
+    def looked_at(arm: Capture, completions: Sequence[Completion]) -> list[drawn_findings.Surprise]:
+        def of(one: Completion) -> drawn_findings.Surprise | None:
             top = references.lookup.score(arm.header.arm, one)
-            if top is None:
-                return None
-            logs = surprisal.tail_logs(top, _said(one, ends), inputs.temperature_of(one), vocab_size)
-            return surprisal.mean_surprisal(logs)
+            return None if top is None else drawn_findings.surprise(one, _said(one, ends), top, inputs, references)
 
         return [one for one in of_each(completions, of, options.spread) if one is not None]
 
+    surprises = looked_at(inputs.baseline, baseline), looked_at(inputs.candidate, candidate)
     rounding = sampled.allowed_for_rounding(found, inputs.temperature)
     accepted = accepted_drafts(judged.proposed, rounding)
     odd, seen = test_draws(
@@ -106,7 +93,7 @@ def tested(
         [replaced(one, token_ids=_said(one, ends)) for one in candidate] if ends else candidate,
         _views(inputs.baseline, {key: gaps for key, (gaps, _) in references.baseline.items()}, left_out, ends),
         _views(inputs.candidate, judged.gaps, left_out, ends),
-        (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
+        ([one.mean for one in surprises[0]], [one.mean for one in surprises[1]]),
         places=judged.places,
         accepted=accepted,
         draws=odd,
@@ -135,10 +122,10 @@ def tested(
         else (),
     )
     found_of_run = (
-        *_same_numbers(inputs, judged),
-        *_beyond_cutoff(inputs, judged, found),
-        *(() if failed else _leaning(inputs, references, judged)),
-        *_rare(inputs, references, judged, options.spread),
+        *drawn_findings.same_numbers(inputs, judged),
+        *drawn_findings.beyond_cutoff(inputs, judged, found),
+        *(() if failed else drawn_findings.leaning(inputs, references, judged)),
+        *drawn_findings.rare(inputs, judged, surprises),
         *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
     )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
@@ -200,160 +187,6 @@ def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, 
 
 def _alike_alone(inputs: Inputs, judged: Judged) -> tuple[str, ...]:
     return () if judged.draws.candidate_alone is None else (inputs.candidate.header.arm,)
-
-
-def _same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
-    """One noise for all requests of the candidate alone, where parity gave each a seed of its own: elsewhere it may be
-    that whoever captured it gave one to all."""
-    nats, header = judged.draws.candidate_alone, inputs.candidate.header
-    if nats is None or nats < PROVEN:
-        return ()
-    p_value = math.exp(-nats)
-    why = message(
-        "run.same_numbers",
-        "the candidate's requests draw by the same random numbers, the baseline's do not, and parity asked both alike, "
-        "each request with a seed of its own (p = {p_value:.2g})",
-        p_value=p_value,
-    )
-    evidence = RunEvidence(why=why, test="same_numbers", p_value=p_value)
-    return (run_finding(header.arm, inputs.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
-
-
-def _draw_apart(inputs: Inputs, judged: Judged) -> bool:
-    """Does each completion draw by numbers of its own, as far as anything says?"""
-    shared = inputs.one_seed_for or judged.draws.noise_shared_by or judged.draws.candidate_alone is not None
-    return not shared
-
-
-def _leaning(inputs: Inputs, references: References, judged: Judged) -> tuple[Finding, ...]:
-    """Tokens of some ids that come oftener than at their probability, where each completion draws by itself and no test
-    says more of how: another temperature favours some ids as well."""
-    if not _draw_apart(inputs, judged):
-        return ()
-    left_out = judged.draws.not_counted | judged.broken.baseline.keys()
-    left_out |= {one.key for one in heads(corrupt_of(judged.findings))}
-    sides = {
-        arm.header.arm: _drawn_alone(arm, inputs, references, left_out) for arm in (inputs.baseline, inputs.candidate)
-    }
-    if len(sides) < 2:
-        return ()
-    found = leaning_draws.of_arms(sides, inputs.arms, inputs.vocab_size)
-    if found is None or found.nats < leaning_draws.PROVEN:
-        return ()
-    p_value = math.exp(-found.nats)
-    why = message(
-        "run.leaning",
-        "the candidate drew {which} in {drawn} of {tokens}, where {due:.0f} were due, and the baseline does not lean "
-        "so (p = {p_value:.2g})",
-        which=found.which,
-        drawn=found.drawn,
-        tokens=words.tokens(found.tokens),
-        due=found.due,
-        p_value=p_value,
-    )
-    evidence = RunEvidence(why=why, test="leaning", p_value=p_value)
-    return (run_finding(*inputs.arms[::-1], Kind.UNJUSTIFIED, evidence),)
-
-
-NAMED: Final = 8
-"""Completions with rare tokens that are named."""
-
-
-def _rare(inputs: Inputs, references: References, judged: Judged, spread: Spread) -> tuple[Finding, ...]:
-    """Tokens that a sampler hardly ever draws, in too many completions beside those that are corrupt by themselves."""
-    if not _draw_apart(inputs, judged):
-        return ()
-    corrupt = {one.key for one in heads(corrupt_of(judged.findings))}
-    baseline, candidate = (
-        _rarest_of(arm, inputs, references, left_out, spread)
-        for arm, left_out in ((inputs.baseline, frozenset[Key]()), (inputs.candidate, corrupt))
-    )
-    found = rare_draws.too_many(baseline, candidate)
-    if found is None:
-        return ()
-    p_value = math.exp(-found.proof)
-    why = message(
-        "run.rare_draws",
-        "{some} of {of} completions have a token that a sampler draws at one of {places} places or fewer, where "
-        "{due:.2g} were due, and {baseline} of the baseline's {of_baseline} (p = {p_value:.2g}; first: {names})",
-        some=len(found.keys),
-        of=found.of,
-        places=int(float(f"{math.exp(found.nats):.0e}")),
-        due=found.due,
-        baseline=found.baseline,
-        of_baseline=found.of_baseline,
-        p_value=p_value,
-        names=list(map(str, found.keys[:NAMED])),
-    )
-    evidence = RunEvidence(why=why, test="rare_draws", p_value=p_value)
-    return (run_finding(*inputs.arms[::-1], Kind.UNJUSTIFIED, evidence),)
-
-
-def _rarest_of(
-    arm: Capture, inputs: Inputs, references: References, left_out: Collection[Key], spread: Spread
-) -> list[rare_draws.Rarest]:
-    """Of its completions that are scored; of those that say the same, one."""
-    lookup = references.lookup
-    scored = lookup.scored(arm.header.arm)
-
-    def of(one: Completion) -> rare_draws.Rarest | None:
-        top = lookup.score(arm.header.arm, one)
-        if top is None or lookup.shaping(one).unknown:
-            return None
-        return rare_draws.rarest(one.key, *tail_logs(one, top, lookup, inputs.temperature_of(one), inputs.vocab_size))
-
-    some = (one for one in arm if one.key in scored and one.key not in left_out and inputs.temperature_of(one))
-    different = {(one.prompt_token_ids.tobytes(), one.token_ids.tobytes()): one for one in some}
-    return [found for found in of_each(list(different.values()), of, spread) if found is not None]
-
-
-def _drawn_alone(
-    arm: Capture, inputs: Inputs, references: References, left_out: Collection[Key]
-) -> list[tuple[Completion, TopLogprobs, float]]:
-    """Scored completions that were drawn, with nothing beside the temperature: as many as are looked at."""
-    found, tokens = [], 0
-    for one in arm:
-        temperature, top = inputs.temperature_of(one), references.lookup.score(arm.header.arm, one)
-        if top is None or not temperature or one.key in left_out or not references.lookup.shaping(one).none:
-            continue
-        if Cut.of(arm.sampling_of(one)) == Cut():
-            found.append((one, top, temperature))
-            tokens += len(one.token_ids)
-        if tokens >= leaning_draws.MOST:
-            break
-    return found
-
-
-NOISIER: Final = 2.0
-"""Times the baseline's own logprobs lie off the scores, from which on the candidate's logits may be what moves tokens
-beyond a cut-off."""
-
-
-def _is_noisier(numerics: Numerics | None) -> bool:
-    if numerics is None or numerics.candidate is None or numerics.baseline is None:
-        return False
-    return numerics.candidate.sd > NOISIER * numerics.baseline.sd
-
-
-def _beyond_cutoff(inputs: Inputs, judged: Judged, numerics: Numerics | None) -> tuple[Finding, ...]:
-    """Tokens a little beyond a cut-off, in too many completions, where nothing says that its logits are noisier."""
-    found = judged.beyond_cutoff
-    if found is None or _is_noisier(numerics):
-        return ()
-    why = message(
-        "run.beyond_cutoff",
-        "{some} of {of} completions have a token {nats:g} nats or more beyond what {asked} leaves, {baseline} of the "
-        "baseline's {of_baseline} (p = {p_value:.2g}): the candidate cuts off less than it was asked to",
-        some=found.completions,
-        of=found.of,
-        nats=EDGE,
-        asked=", ".join(f"{name}={value:g}" for name, value in found.asked.items()),
-        baseline=found.baseline,
-        of_baseline=found.of_baseline,
-        p_value=found.p_value,
-    )
-    evidence = RunEvidence(why=why, test="cutoff", p_value=found.p_value)
-    return (run_finding(*inputs.arms[::-1], Kind.BEYOND_CUTOFF, evidence),)
 
 
 def _said(one: Completion, ends: frozenset[int]) -> TokenIds:

@@ -19,7 +19,7 @@ from worlds.unseen import unseen
 from parity.comparator.detect.shared_noise import Row, agreement, factors, shares_noise
 from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.population.drawn import test_draws as draws_test
-from parity.comparator.population.drawn_run import PROVEN
+from parity.comparator.population.drawn_findings import PROVEN
 from parity.comparator.population.moved import most
 from parity.comparator.reference.draw_sums import FEWEST, NAMES, AtPlaces, DrawSums, numbers_of, sums_of
 from parity.comparator.reference.drawn_lists import Cut, Draws
