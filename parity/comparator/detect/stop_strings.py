@@ -8,6 +8,7 @@ from parity.comparator.detect import wording
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.asked import Asked
 from parity.comparator.inputs.said import Said, Writer, first_match, said
+from parity.comparator.inputs.servers import by_others
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import EndEvidence, TextEvidence
@@ -32,9 +33,16 @@ def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Eve
     """What a completion makes wrong of the stop strings that were asked."""
     if not asked.stops or completion.aborted:
         return
-    if not _has_tokens(writer):
+    for_nothing = _ends_for_nothing(completion, asked, writer)
+    if for_nothing is not None:
+        yield for_nothing
+    elif _has_tokens(writer):
+        yield from _by_tokens(completion, asked, writer)
+    else:
         yield from _by_text(completion, asked, writer)
-        return
+
+
+def _by_tokens(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Event]:
     ways = (said(completion, asked, way) for way in writer.ways(completion, asked))
     found = next(ways)
     gone_on = _goes_on(completion, found, writer)
@@ -50,6 +58,19 @@ def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Eve
     text = wording.text_mismatch(completion, writer)
     if text is not None and gone_on is None:
         yield text
+
+
+def _ends_for_nothing(completion: Completion, asked: Asked, writer: Writer) -> Event | None:
+    """An end that neither its last token nor a stop string made: parity's workers name the stop string that did."""
+    header, tokens = writer.requests.arm.header, completion.token_ids
+    if completion.finish_reason != "stop" or completion.stop_reason is not None or by_others(header):
+        return None
+    if asked.grammar is not None or not asked.eos or not len(tokens) or int(tokens[-1]) in asked.eos | asked.stop_ids:
+        return None
+    if _has_tokens(writer) and any(said(completion, asked, way).match for way in writer.ways(completion, asked)):
+        return None
+    why = message("early_stop.for_nothing", "stopped at a token that ends nothing, and names no stop string")
+    return Event(Kind.EARLY_STOP, len(tokens), 0, EndEvidence(why=why, finish_reason="stop"))
 
 
 def _goes_on(completion: Completion, found: Said, writer: Writer) -> Event | None:

@@ -187,3 +187,44 @@ def test_what_no_text_and_no_tokenizer_shows_of_stop_strings_is_said(
     assert result.verdict is Verdict.PASS
     said = [one.parameters["count"] for one in result.reasons if one.id == "conclude.unread_stops"]
     assert said == ([unread] if unread else [])
+
+
+@pytest.mark.parametrize("detokenize", [None, TOKENIZER], ids=["no tokenizer", "tokenizer"])
+@pytest.mark.parametrize(
+    ("ending", "reason", "finish", "is_odd"),
+    [
+        ([], None, "stop", True),
+        ([EOS], None, "stop", False),
+        ([], None, "length", False),
+        ([READABLE[9]], READABLE[9], "stop", False),
+    ],
+    ids=["nothing", "eos", "length", "stop token"],
+)
+def test_an_end_that_nothing_made_is_an_early_stop(
+    detokenize: Any, ending: list[int], reason: Any, finish: str, is_odd: bool
+) -> None:
+    """parity's workers name the stop string that ended a completion."""
+    sampling = {"stop": ["\n\n\n\n"], "stop_token_ids": [READABLE[9]], "temperature": 1.0}
+    rows = []
+    for number in range(2):
+        tokens = [*READABLE[20 + number : 30 + number], *ending]
+        text = TOKENIZER([one for one in tokens if one not in ending])
+        rows.append(completion(tokens, f"p{number}", finish=finish, stop=reason, text=text))
+    usual = [completion(READABLE[:40], f"p{number}", text=TOKENIZER(READABLE[:40])) for number in range(2)]
+    engine = {"asked": {}}
+    found = compare(
+        capture("cpu/base", *usual, max_tokens=LIMIT, engine=engine, vocab_size=None, **sampling),
+        capture("cpu/mtp", *rows, max_tokens=LIMIT, engine=engine, vocab_size=None, **sampling),
+        None,
+        CompareOptions(detokenize=detokenize),
+    )
+    said = [one.request for one in found.corrupt if one.evidence.why.id == "early_stop.for_nothing"]
+    assert said == (["p0", "p1"] if is_odd else [])
+
+
+def test_a_script_may_leave_out_what_stopped_a_completion() -> None:
+    rows = [completion(READABLE[20:30], "p0", finish="stop", text=TOKENIZER(READABLE[20:30]))]
+    usual = [completion(READABLE[:40], "p0", text=TOKENIZER(READABLE[:40]))]
+    sampling = {"stop": ["\n\n\n\n"], "temperature": 1.0, "max_tokens": LIMIT}
+    found = compare(capture("cpu/base", *usual, **sampling), capture("cpu/mtp", *rows, **sampling))
+    assert "early_stop.for_nothing" not in {one.evidence.why.id for one in found.findings}
