@@ -28,7 +28,7 @@ PROVEN: Final = 30.0
 beside the error rate of the tests."""
 
 
-class Surprise(Struct, frozen=True):
+class Surprisals(Struct, frozen=True):
     """How surprising a completion is that was drawn. `said`: the same for those that say the same; rarest: None where
     what it was drawn from is not known."""
 
@@ -37,17 +37,19 @@ class Surprise(Struct, frozen=True):
     said: int
 
 
-def surprise(one: Completion, tokens: TokenIds, top: TopLogprobs, inputs: Inputs, references: References) -> Surprise:
+def surprisals_of(
+    one: Completion, tokens: TokenIds, top: TopLogprobs, inputs: Inputs, references: References
+) -> Surprisals:
     """By its score; `tokens`: those of its tokens that both arms give out."""
     shaping, temperature = references.lookup.shaping(one), inputs.temperature_of(one)
     logs = surprisal.tail_logs(top, tokens, temperature, inputs.vocab_size)
     mean, said = surprisal.mean_surprisal(logs), hash((one.prompt_token_ids.tobytes(), one.token_ids.tobytes()))
     slack = surprisal.slack_at(max(temperature, surprisal.COLDEST))
     if shaping.unknown or not temperature:
-        return Surprise(mean, None, said)
+        return Surprisals(mean, None, said)
     if not shaping.none:
         logs, slack = tail_logs(one, top, references.lookup, temperature, inputs.vocab_size)
-    return Surprise(mean, rare_draws.rarest(one.key, logs, slack), said)
+    return Surprisals(mean, rare_draws.rarest(one.key, logs, slack), said)
 
 
 def same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
@@ -108,13 +110,13 @@ NAMED: Final = 8
 
 
 def rare(
-    inputs: Inputs, judged: Judged, surprises: tuple[Sequence[Surprise], Sequence[Surprise]]
+    inputs: Inputs, judged: Judged, surprisals: tuple[Sequence[Surprisals], Sequence[Surprisals]]
 ) -> tuple[Finding, ...]:
     """Tokens that a sampler hardly ever draws, in too many completions beside those that are corrupt by themselves."""
     if not _draw_apart(inputs, judged):
         return ()
     corrupt = {one.key for one in heads(corrupt_of(judged.findings))}
-    baseline, candidate = ({one.said: one.rarest for one in some if one.rarest is not None} for some in surprises)
+    baseline, candidate = ({one.said: one.rarest for one in some if one.rarest is not None} for some in surprisals)
     mine = [one for one in candidate.values() if one.key not in corrupt]
     found = rare_draws.too_many(list(baseline.values()), mine)
     if found is None:

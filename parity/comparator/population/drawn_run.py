@@ -70,14 +70,14 @@ def tested(
     baseline, candidate = (_within(room, arm) for arm in ([a for a, _ in whole], [b for _, b in whole]))
     ends = inputs.ends_of_one_arm
 
-    def looked_at(arm: Capture, completions: Sequence[Completion]) -> list[drawn_findings.Surprise]:
-        def of(one: Completion) -> drawn_findings.Surprise | None:
+    def looked_at(arm: Capture, completions: Sequence[Completion]) -> list[drawn_findings.Surprisals]:
+        def of(one: Completion) -> drawn_findings.Surprisals | None:
             top = references.lookup.score(arm.header.arm, one)
-            return None if top is None else drawn_findings.surprise(one, _said(one, ends), top, inputs, references)
+            return None if top is None else drawn_findings.surprisals_of(one, _said(one, ends), top, inputs, references)
 
         return [one for one in of_each(completions, of, options.spread) if one is not None]
 
-    surprises = looked_at(inputs.baseline, baseline), looked_at(inputs.candidate, candidate)
+    surprisals = looked_at(inputs.baseline, baseline), looked_at(inputs.candidate, candidate)
     rounding = sampled.allowed_for_rounding(found, inputs.temperature)
     accepted = accepted_drafts(judged.proposed, rounding)
     odd, seen = test_draws(
@@ -93,7 +93,7 @@ def tested(
         [replaced(one, token_ids=_said(one, ends)) for one in candidate] if ends else candidate,
         _views(inputs.baseline, {key: gaps for key, (gaps, _) in references.baseline.items()}, left_out, ends),
         _views(inputs.candidate, judged.gaps, left_out, ends),
-        ([one.mean for one in surprises[0]], [one.mean for one in surprises[1]]),
+        ([one.mean for one in surprisals[0]], [one.mean for one in surprisals[1]]),
         places=judged.places,
         accepted=accepted,
         draws=odd,
@@ -125,7 +125,7 @@ def tested(
         *drawn_findings.same_numbers(inputs, judged),
         *drawn_findings.beyond_cutoff(inputs, judged, found),
         *(() if failed else drawn_findings.leaning(inputs, references, judged)),
-        *drawn_findings.rare(inputs, judged, surprises),
+        *drawn_findings.rare(inputs, judged, surprisals),
         *_findings(inputs, tests, judged, _Odd(odd, accepted, mixed)),
     )
     return tests, found_of_run, _ends_seen(inputs, baseline, candidate, tests, alpha / TESTS)
