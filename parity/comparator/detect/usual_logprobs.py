@@ -73,36 +73,54 @@ def usual_between(pairs: Pairs) -> Callable[[], Habit]:
             if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
                 mine, expected = of_chosen(b, until)[1], theirs.chosen[:until]
                 off = are_off(mine, expected)
-                counts.append(_Count(int(off.sum()), int(are_likely(mine, expected).sum()), until))
+                counts += [count] if (count := _counted(b, mine, expected, off)).likely else []
                 shared.add(b, off, apart(mine, expected))
-        return Habit(most_have(_habitual(np.array(counts).reshape(-1, 3))[:, 0]), shared.common())
+        return Habit(most_have(_habitual(np.array(counts).reshape(-1, 5))[:, 0]), shared.common())
 
     return found
 
 
 class _Count(NamedTuple):
-    """Positions of a completion: those that are off, those that can be, and all."""
+    """Positions of a completion: those that are off, those that can be, those that would show another kind of numbers,
+    and all; `is_whole`: it is off as a whole."""
 
     off: int
     likely: int
+    telling: int
     tokens: int
+    is_whole: bool
 
 
 WHOLLY, FEWEST = 0.5, 6
-"""Share of the likely tokens, and number, from which on a completion is off as a whole, which no model does now and
-then: of 11,552 clean completions of tests/worlds with experts far apart none has more than 11 in 100 off."""
+"""Share of the likely tokens, and number of contexts, from which on a completion is off as a whole, which no model does
+now and then: of 11,552 clean completions of tests/worlds with experts far apart none has more than 11 in 100 off."""
+
+TELLING, FEW_TELLING = -1.0, 4
+"""Nats, below which a logprob would be off if it were of another kind (half of it, say), and how many a completion must
+have to say something of that."""
 
 AGREE, OF_ALL = 0.1, 0.25
 """Share of the likely tokens, up to which completions agree, and the share of completions that must, or else the arms
 write other numbers throughout."""
 
 
+def _counted(completion: Completion, mine: FloatArray, expected: FloatArray, off: BoolArray) -> _Count:
+    likely = are_likely(mine, expected)
+    with np.errstate(invalid="ignore"):
+        telling = likely & (np.minimum(mine, expected) < TELLING)
+    count, of = int(off.sum()), int(likely.sum())
+    is_whole = count >= FEWEST and count >= WHOLLY * of
+    if is_whole:  # a short loop is one choice, again and again
+        is_whole = len({context_of(completion, at) for at in np.flatnonzero(off).tolist()}) >= FEWEST
+    return _Count(count, of, int(telling.sum()), len(off), is_whole)
+
+
 def _habitual(counts: Ints) -> Ints:
-    """Of `_Count`s, shape (N, 3), those that show what the model does now and then."""
-    off, likely, _ = counts.T
-    if (off <= AGREE * likely).sum() < OF_ALL * len(counts):
-        return counts
-    return np.asarray(counts[(off < FEWEST) | (off < WHOLLY * likely)])
+    """Of `_Count`s, shape (N, 5), those that show what the model does now and then."""
+    off, likely, telling, _, is_whole = counts.T
+    tells = telling >= FEW_TELLING
+    agree = int((tells & (off <= AGREE * likely)).sum())
+    return counts if agree < max(2, OF_ALL * tells.sum()) else np.asarray(counts[is_whole == 0])
 
 
 FEW_HAVE, MOST_HAVE = 0.65, 0.95
@@ -137,7 +155,7 @@ def usual_by_scores(
         off = are_off(mine, gaps.chosen)
         if shared is not None:
             shared.add(completion, off, apart(mine, gaps.chosen))
-        return _Count(int(off.sum()), int(are_likely(mine, gaps.chosen).sum()), len(off))
+        return _counted(completion, mine, gaps.chosen, off)
 
     @cache
     def whole() -> tuple[Ints, Set[Hashable]]:
@@ -148,8 +166,8 @@ def usual_by_scores(
             scored = reference.all_gaps(arm, some)
             for one in some:
                 count = counted(one, scored[one.key][0], shared) if one.key in scored else None
-                found.extend(count or ())
-        return np.array(found, dtype=np.int64).reshape(-1, 3), shared.common()
+                found.extend(count if count is not None and count.likely else ())
+        return np.array(found, dtype=np.int64).reshape(-1, 5), shared.common()
 
     def usual(completion: Completion) -> Habit:
         gaps = reference.gaps(arm, completion)
@@ -157,10 +175,10 @@ def usual_by_scores(
         every, common = whole()
         itself = np.flatnonzero((every == (own or -1)).all(axis=1))[:1]
         others = np.delete(every, itself, axis=0)
-        if others[:, 2].sum() < LEAST_OTHERS:
-            return Habit(float("inf"))
         others = _habitual(others)
-        off, _, tokens = others.sum(axis=0).tolist()
+        if others[:, 3].sum() < LEAST_OTHERS:
+            return Habit(float("inf"))
+        off, _, _, tokens, _ = others.sum(axis=0).tolist()
         noise = own_noise()
         least = 0 if noise is None else noise.most_beyond(LOGPROB_TOLERANCE)
         share = off * len(completion.token_ids) / max(tokens, 1)

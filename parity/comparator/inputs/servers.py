@@ -35,8 +35,9 @@ def address(header: Header) -> Any:
 
 def by_others(header: Header) -> bool:
     """Was this capture written by something else than a worker of parity's on an engine: for a server, or by a script
-    of its reader's? Then how it writes things down is its own."""
-    return served(header) or "asked" not in header.engine
+    of its reader's? Then how it writes things down is its own. A recording that is replayed is its writer's."""
+    replayed = object_of(header.extra.get("replayed"))
+    return served(header) or "asked" not in header.engine or (bool(replayed) and not replayed.get("asked"))
 
 
 def asks_one_seed(arm: Capture) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parity.comparator.detect.cutoffs import EDGE
 from parity.comparator.detect.draws import tail_logs
@@ -28,13 +28,19 @@ PROVEN: Final = 30.0
 beside the error rate of the tests."""
 
 
+WIDTHS_APART: Final = 1
+"""Tokens by which the lists of the arms may differ: the chosen one is often one more. Longer lists show more of what is
+rare."""
+
+
 class Surprisals(Struct, frozen=True):
-    """How surprising a completion is that was drawn. `said`: the same for those that say the same; rarest: None where
-    what it was drawn from is not known."""
+    """How surprising a completion is that was drawn. `said`: the same for those that say the same; width: tokens of its
+    lists; rarest: None where what it was drawn from is not known, or nothing but the chosen token is listed."""
 
     mean: float
-    rarest: rare_draws.Rarest | None
     said: int
+    width: int
+    rarest: rare_draws.Rarest | None = None
 
 
 def surprisals_of(
@@ -43,13 +49,14 @@ def surprisals_of(
     """By its score; `tokens`: those of its tokens that both arms give out."""
     shaping, temperature = references.lookup.shaping(one), inputs.temperature_of(one)
     logs = surprisal.tail_logs(top, tokens, temperature, inputs.vocab_size)
-    mean, said = surprisal.mean_surprisal(logs), hash((one.prompt_token_ids.tobytes(), one.token_ids.tobytes()))
-    slack = surprisal.slack_at(max(temperature, surprisal.COLDEST))
-    if shaping.unknown or not temperature:
-        return Surprisals(mean, None, said)
-    if not shaping.none:
+    said = hash((one.prompt_token_ids.tobytes(), one.token_ids.tobytes()))
+    found = Surprisals(surprisal.mean_surprisal(logs), said, top.ids.shape[1])
+    if shaping.unknown or not temperature or found.width < 2:
+        return found
+    slack = surprisal.slack_at(temperature)
+    if not shaping.none or temperature < surprisal.COLDEST:
         logs, slack = tail_logs(one, top, references.lookup, temperature, inputs.vocab_size)
-    return Surprisals(mean, rare_draws.rarest(one.key, logs, slack), said)
+    return structs.replace(found, rarest=rare_draws.rarest(one.key, logs, slack))
 
 
 def same_numbers(inputs: Inputs, judged: Judged) -> tuple[Finding, ...]:
@@ -113,7 +120,8 @@ def rare(
     inputs: Inputs, judged: Judged, surprisals: tuple[Sequence[Surprisals], Sequence[Surprisals]]
 ) -> tuple[Finding, ...]:
     """Tokens that a sampler hardly ever draws, in too many completions beside those that are corrupt by themselves."""
-    if not _draw_apart(inputs, judged):
+    widths = [max((one.width for one in some), default=0) for some in surprisals]
+    if not _draw_apart(inputs, judged) or abs(widths[0] - widths[1]) > WIDTHS_APART:
         return ()
     corrupt = {one.key for one in heads(corrupt_of(judged.findings))}
     baseline, candidate = ({one.said: one.rarest for one in some if one.rarest is not None} for some in surprisals)

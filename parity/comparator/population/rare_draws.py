@@ -14,20 +14,21 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.statistics import FloatArray
+from parity.comparator.statistics import FloatArray, binomial_tail
 from parity.records import Key
 
 RARE: Final = (6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 15.0, 20.0)
 """Nats of surprisal, from which on a token is counted: each is tried."""
-
-FEWEST: Final = 3
-"""Completions that it takes."""
 
 PROVEN: Final = 20.7
 """Nats, from which on it is a finding: less than one chance in 10⁹, beside the error rate of the tests."""
 
 TIMES: Final = 4.0
 """Times the share of completions that the baseline has, with one completion more, that the candidate must have."""
+
+CHANCE: Final = 2e-3
+"""Chance of so uneven a split between the arms, if both had as many by their lengths: the scores may be off the same
+way for both."""
 
 
 class Rarest(Struct, frozen=True):
@@ -68,7 +69,8 @@ def too_many(baseline: Sequence[Rarest], candidate: Sequence[Rarest]) -> RareDra
         due, due_there = _due(candidate, nats), _due(baseline, nats)
         proof = _proof(len(keys), due) - math.log(len(RARE))
         is_more = len(keys) * due_there >= TIMES * (theirs + 1) * due
-        if len(keys) >= FEWEST and is_more and proof >= max(PROVEN, 0.0 if found is None else found.proof):
+        is_more &= binomial_tail(len(keys), len(keys) + theirs, due / (due + due_there)) < CHANCE
+        if is_more and proof >= max(PROVEN, 0.0 if found is None else found.proof):
             found = RareDraws(nats, keys, len(candidate), due, theirs, len(baseline), proof)
     return found
 

@@ -172,6 +172,8 @@ def _expected(top: TopLogprobs) -> tuple[FloatArray, FloatArray]:
 def distances(one: TopLogprobs, other: TopLogprobs, size: int, *, listed_alone: bool = False) -> FloatArray:
     """Nats between what two records of one text say of the best token, of the first `size` places. NaN where one says
     nothing; where the other does not list the token, at least so much, or NaN (`listed_alone`)."""
+    if not one.ids.shape[1]:
+        return np.full(size, np.nan)
     values = np.where(np.isfinite(one.values[:size]), one.values[:size], -np.inf)
     at = values.argmax(axis=1)[:, None]
     best = np.take_along_axis(values, at, axis=1)[:, 0]

@@ -195,6 +195,8 @@ def test_half_of_the_rows_are_no_habit_either_where_what_parted_is_scored() -> N
     base = capture("cpu/base", *(completion([*one[:-1], 99], f"p{at}") for at, one in enumerate(texts)))
     scored = scores("cpu/mtp", **{f"p{at}": near_tie_at_the_end(one) for at, one in enumerate(texts)})
     mine = [-0.1 + rng.normal(0, 0.014, 60) for _ in texts]
+    for at, top in enumerate(scored.values()):
+        mine[at][20:40], top.values[20:40] = -1.2, top.values[20:40] - 1.1
     for one in mine[:6]:
         one[rng.choice(60, 40, replace=False)] -= 0.9
     made = (completion(one, f"p{at}", logprobs=own(one, mine[at])) for at, one in enumerate(texts))
@@ -232,6 +234,18 @@ def test_where_no_row_agrees_the_arms_write_other_numbers() -> None:
     assert Kind.LOGPROB_MISMATCH not in {
         one.kind for one in compare(rows(theirs, "cpu/base"), rows(mine, "cpu/mtp")).corrupt
     }
+
+
+@pytest.mark.parametrize("parted", [0, 4, 8])
+def test_completions_that_show_nothing_do_not_agree(parted: int) -> None:
+    """Logprobs of another kind throughout: half as large. Some pairs part at once, or are too sure to show it."""
+    rng = np.random.default_rng(12)
+    theirs = [-rng.exponential(2.0, 60) for _ in range(16)]
+    theirs[-4:] = [np.full(60, -0.05) for _ in range(4)]
+    base, other = rows(theirs, "cpu/base"), rows([one / 2 for one in theirs], "cpu/mtp")
+    apart = [replace(one, token_ids=one.token_ids + 500) for one in list(other)[:parted]]
+    other = other.but({one.key: replace(one, logprobs=own(one.token_ids, theirs[0])) for one in apart})
+    assert Kind.LOGPROB_MISMATCH not in {one.kind for one in compare(base, other).corrupt}
 
 
 def off_at(texts: list[list[int]], wrong: dict[int, list[int]]) -> set[str]:

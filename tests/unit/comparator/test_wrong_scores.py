@@ -212,3 +212,15 @@ def test_a_fault_beside_a_record_at_fault_is_found(fault: str) -> None:
     changed, keys = with_records(pair, "late", 3)
     found = {one.key for one in changed.asked().corrupt}
     assert found == {pair.faulty} - keys
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_a_record_without_lists_beside_one_with_some_ends_nothing(side: str) -> None:
+    pair = SCORES["shifted_to_the_next_token"](plain())
+    name = getattr(pair, side).header.arm
+    assert pair.scores
+    empty = {
+        key: TopLogprobs(top.ids[:, :0], top.values[:, :0]) if key.arm == name else top
+        for key, top in pair.scores.items()
+    }
+    assert not compare(pair.baseline, pair.candidate, empty).corrupt
