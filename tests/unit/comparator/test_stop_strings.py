@@ -228,3 +228,14 @@ def test_a_script_may_leave_out_what_stopped_a_completion() -> None:
     sampling = {"stop": ["\n\n\n\n"], "temperature": 1.0, "max_tokens": LIMIT}
     found = compare(capture("cpu/base", *usual, **sampling), capture("cpu/mtp", *rows, **sampling))
     assert "early_stop.for_nothing" not in {one.evidence.why.id for one in found.findings}
+
+
+@pytest.mark.parametrize(("asked", "is_odd"), [({}, False), ({"speculative_config": None, "seed": 1}, True)])
+def test_a_replayed_recording_is_its_writers(asked: dict[str, Any], is_odd: bool) -> None:
+    """What replays it is a worker of parity's; who wrote it says what it asked its engine."""
+    rows = [completion(READABLE[20:30], "p0", finish="stop", text=TOKENIZER(READABLE[20:30]))]
+    usual = [completion(READABLE[:40], "p0", text=TOKENIZER(READABLE[:40]))]
+    sampling = {"stop": ["\n\n\n\n"], "temperature": 1.0, "max_tokens": LIMIT, "engine": {"asked": {"capture": "c"}}}
+    candidate = capture("cpu/mtp", *rows, extra={"replayed": {"arm": "cuda/mtp", "asked": asked}}, **sampling)
+    found = compare(capture("cpu/base", *usual, **sampling), candidate)
+    assert ("early_stop.for_nothing" in {one.evidence.why.id for one in found.findings}) is is_odd
