@@ -70,7 +70,7 @@ def usual_between(pairs: Pairs) -> Callable[[], Habit]:
         counts, shared = list[_Count](), _Shared()
         for a, b, parts_at in zip(pairs.baseline, pairs.candidate, pairs.parts_at.tolist(), strict=True):
             theirs, until = own_gaps(a), len(b.token_ids) if parts_at < 0 else parts_at
-            if theirs is not None and b.logprobs is not None and len(b.logprobs) == len(b.token_ids):
+            if theirs is not None and has_own(b):
                 mine, expected = of_chosen(b, until)[1], theirs.chosen[:until]
                 off = are_off(mine, expected)
                 counts += [count] if (count := _counted(b, mine, expected, off)).likely else []

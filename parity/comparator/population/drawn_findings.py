@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from statistics import median
 from typing import Final
 
 from msgspec import Struct, structs
@@ -14,7 +15,7 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import leaning_draws, rare_draws
 from parity.comparator.reference import surprisal
-from parity.comparator.reference.drawn_lists import Cut
+from parity.comparator.reference.drawn_lists import Cut, listed_width
 from parity.comparator.reference.references import References
 from parity.comparator.stats import Numerics
 from parity.comparator.types import run_finding
@@ -27,15 +28,14 @@ PROVEN: Final = 30.0
 """Nats of evidence that requests draw by the same numbers, from which on it is a finding: less than one chance in 10¹²,
 beside the error rate of the tests."""
 
-
 WIDTHS_APART: Final = 1
-"""Tokens by which the lists of the arms may differ: the chosen one is often one more. Longer lists show more of what is
-rare."""
+"""Tokens by which the lists of the arms may differ: longer ones show more of what is rare."""
 
 
 class Surprisals(Struct, frozen=True):
-    """How surprising a completion is that was drawn. `said`: the same for those that say the same; width: tokens of its
-    lists; rarest: None where what it was drawn from is not known, or nothing but the chosen token is listed."""
+    """How surprising a completion is that was drawn: nats a token (`mean`). `said`: the same for those that say the
+    same; width: of its lists, by `listed_width`; rarest: None where what it was drawn from is not known, or hardly a
+    token is listed."""
 
     mean: float
     said: int
@@ -50,7 +50,7 @@ def surprisals_of(
     shaping, temperature = references.lookup.shaping(one), inputs.temperature_of(one)
     logs = surprisal.tail_logs(top, tokens, temperature, inputs.vocab_size)
     said = hash((one.prompt_token_ids.tobytes(), one.token_ids.tobytes()))
-    found = Surprisals(surprisal.mean_surprisal(logs), said, top.ids.shape[1])
+    found = Surprisals(surprisal.mean_surprisal(logs), said, listed_width([top], [one.token_ids]))
     if shaping.unknown or not temperature or found.width < 2:
         return found
     slack = surprisal.slack_at(temperature)
@@ -120,7 +120,7 @@ def rare(
     inputs: Inputs, judged: Judged, surprisals: tuple[Sequence[Surprisals], Sequence[Surprisals]]
 ) -> tuple[Finding, ...]:
     """Tokens that a sampler hardly ever draws, in too many completions beside those that are corrupt by themselves."""
-    widths = [max((one.width for one in some), default=0) for some in surprisals]
+    widths = [median([one.width for one in some] or [0]) for some in surprisals]
     if not _draw_apart(inputs, judged) or abs(widths[0] - widths[1]) > WIDTHS_APART:
         return ()
     corrupt = {one.key for one in heads(corrupt_of(judged.findings))}

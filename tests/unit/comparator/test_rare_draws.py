@@ -132,7 +132,8 @@ def test_a_near_tie_at_a_temperature_next_to_nothing_is_no_rare_draw(temperature
     assert found(drawn_cold(temperature, gap)) == []
 
 
-def test_lists_of_other_lengths_show_other_rare_tokens() -> None:
+@pytest.mark.parametrize("columns", [1, 13])
+def test_lists_of_other_lengths_show_other_rare_tokens(columns: int) -> None:
     """Here 30 completions of both arms have one, and the baseline's scores list the chosen token alone."""
     rng = np.random.default_rng(0)
     model, known, arms = Model(rng), dict[ScoreKey, TopLogprobs](), []
@@ -144,11 +145,13 @@ def test_lists_of_other_lengths_show_other_rare_tokens() -> None:
         arms.append(arm)
         if name == "cpu/base":
             alone = {key: arm.completions[Key(*key[1:])].token_ids[:, None] for key in scores}
-            scores = {key: _of_chosen(top, alone[key]) for key, top in scores.items()}
+            scores = {key: _of_chosen(top, alone[key], columns) for key, top in scores.items()}
         known |= scores
     assert found(compare(*arms, known)) == []
 
 
-def _of_chosen(top: TopLogprobs, tokens: np.ndarray) -> TopLogprobs:
-    values = np.where(top.ids == tokens, top.values, -np.inf).max(axis=1)
-    return TopLogprobs(tokens, values[:, None])
+def _of_chosen(top: TopLogprobs, tokens: np.ndarray, columns: int) -> TopLogprobs:
+    """`columns`: with room for as many tokens, as a table of both arms' scores has it."""
+    ids, values = np.full((len(tokens), columns), -1), np.full((len(tokens), columns), np.nan)
+    ids[:, :1], values[:, 0] = tokens, np.where(top.ids == tokens, top.values, -np.inf).max(axis=1)
+    return TopLogprobs(ids, values)
