@@ -3,7 +3,7 @@
 Each setting of `worlds.trials.SETTINGS` and each of `MORE`, with five logprobs listed and all scored, one arm against
 the baseline, judged in each view of `worlds.seen_as`: other scores, other logprobs, servers. `--faults`: greedy
 faults of `catalogue()` in FLAT and ROUGH instead, 128 completions each: the verdicts, and how many of the rows hit are
-found. `--log`: a line for each setting and seed.
+found. `--parts`: each run cut into runs of so many completions. `--log`: a line for each of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from wide_hunt import say
 from worlds import FLAT, PEAKED, ROUGH, Fault, catalogue, speculating
 from worlds.seen_as import VIEWS
-from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Faulty, Setting, Trial, clean, judge
+from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Faulty, Setting, Trial, clean, in_parts, judge
 
 MOST = 96
 """Completions of a run, and tokens of one: many small runs find more than few large ones."""
@@ -44,29 +44,35 @@ MORE = (
 """Clean settings besides: where logits move by nats, and more that is drawn, mixtures of temperatures among it."""
 
 
-def views(seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None) -> list[dict[str, Any]]:
-    """A row for each setting and seed. `names`: of the views; `log`: so that the same command goes on after a stop."""
+def views(
+    seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None, completions: int = MOST
+) -> list[dict[str, Any]]:
+    """A row for each setting and seed, and each part of so many completions. `names`: of the views; `log`: so that the
+    same command goes on after a stop."""
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
     done = {(row["setting"], row["seed"]) for row in rows}
     for seed in seeds:
         for setting in (*SETTINGS, *MORE):
             if only not in setting.name or (setting.name, seed) in done:
                 continue
-            row: dict[str, Any] = {"setting": setting.name, "seed": seed, "verdicts": {}, "accused": {}}
-            for trial in trials(setting, seed):
-                for name in names:
-                    result = judge(VIEWS[name](trial)).result
-                    row["verdicts"][name] = str(result.verdict)
-                    if result.corrupt:
-                        row["accused"][name] = [
-                            f"{one.kind} {one.request} {one.position}" for one in result.corrupt[:4]
-                        ]
-                        say(f"{setting.name}, seed {seed}, {name}: {row['accused'][name]}")
-            rows.append(row)
+            some = [_seen(one, names) for trial in trials(setting, seed) for one in in_parts(trial, completions)]
+            rows += [{"setting": setting.name, "seed": seed, **one} for one in some]
             if log:
                 with log.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                    file.writelines(json.dumps(row) + "\n" for row in rows[-len(some) :])
     return rows
+
+
+def _seen(trial: Trial, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The verdict in each view, and who is accused in it."""
+    verdicts, accused = {}, {}
+    for name in names:
+        result = judge(VIEWS[name](trial)).result
+        verdicts[name] = str(result.verdict)
+        if result.corrupt:
+            accused[name] = [f"{one.kind} {one.request} {one.position}" for one in result.corrupt[:4]]
+            say(f"{trial.name}, seed {trial.seed}, {name}: {accused[name]}")
+    return {"verdicts": verdicts, "accused": accused}
 
 
 def trials(setting: Setting, seed: int) -> Iterator[Trial]:

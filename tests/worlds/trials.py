@@ -182,6 +182,16 @@ def _of(arm: Capture, keys: frozenset[Key]) -> Capture:
     return replace(arm, completions={key: one for key, one in arm.completions.items() if key in keys})
 
 
+def in_parts(trial: Trial, completions: int) -> Iterator[Trial]:
+    """The trial as runs of so many completions each, which say less of the model."""
+    keys = list(trial.candidate.completions)
+    for begin in range(0, len(keys), completions):
+        some = frozenset(keys[begin : begin + completions])
+        scores = {key: top for key, top in trial.scores.items() if Key(*key[1:]) in some}
+        arms = {"baseline": _of(trial.baseline, some), "candidate": _of(trial.candidate, some)}
+        yield replace(trial, name=f"{trial.name}, from {begin}", scores=scores, **arms)
+
+
 def differing(baseline: Capture, candidate: Capture) -> frozenset[Key]:
     """Completions that are others in the candidate."""
     twins = baseline.completions

@@ -90,6 +90,28 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
         ),
         (Step.SCORE, Step.ARBITER, Step.LONGER),
     ),
+    Doubted.ALONE: _Row(
+        lambda completions, gap: message(
+            "conclude.alone",
+            "the scores reject single tokens in {completions} of this arm (up to {gap:.3f} nats below the best), no "
+            "more than chance makes of an arm like the baseline: experts at near-ties of their router do that, and a "
+            "fault of one step",
+            completions=completions,
+            gap=gap,
+        ),
+        (Step.LONGER, Step.ARBITER),
+    ),
+    Doubted.LOGPROBS_ALONE: _Row(
+        lambda completions, gap: message(
+            "conclude.logprobs_alone",
+            "the engine's own logprobs of single tokens lie far off in {completions} of this arm (up to {gap:.3f} "
+            "nats), no more than chance makes of an arm like the baseline: experts at near-ties of their router do "
+            "that, and a fault of one step",
+            completions=completions,
+            gap=gap,
+        ),
+        (Step.LONGER, Step.ARBITER),
+    ),
     Doubted.UNSAID: _Row(
         lambda completions, gap: message(
             "conclude.unsaid",

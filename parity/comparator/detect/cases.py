@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from enum import Enum
-from typing import overload
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +121,12 @@ class Doubted(Enum):
     UNSAID = "unsaid"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, of which nobody recorded the
     engine's own logprob."""
+    ALONE = "alone"
+    """Single tokens, no more than chance makes of an arm like the baseline, though none of the baseline's is like them:
+    by the engine's own logprobs its logits moved there, or they lie nearer the best than damage leaves them."""
+    LOGPROBS_ALONE = "logprobs_alone"
+    """The engine's own logprobs of single tokens lie far from the scores, in no more completions than chance makes of
+    an arm like the baseline."""
     BY_FEW = "by_few"
     """Single tokens, no more and no farther than chance makes of an arm like the baseline, where only tokens of
     completions that differ are scored."""
@@ -140,6 +146,10 @@ class Doubted(Enum):
     APART = "apart"
     """Without scores: the arms' own logprobs of a few equal tokens lie apart, and their lists show logits that move so
     elsewhere."""
+
+
+BY_THEMSELVES: Final = frozenset({Doubted.UNSAID, Doubted.ALONE, Doubted.LOGPROBS_ALONE})
+"""Doubted though none of the baseline's tokens is like them."""
 
 
 class InDoubt(Struct, frozen=True):

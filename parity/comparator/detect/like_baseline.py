@@ -12,12 +12,14 @@ from parity.comparator.detect.beyond import Beyond, is_shown_otherwise, measured
 from parity.comparator.detect.cases import Case, Doubted, Setup
 from parity.comparator.reference.isolated import (
     ALIKE,
+    BESIDE_UNKNOWN,
     FARTHER,
     FEW,
     FEW_UNSHOWN,
     IN_FEWEST,
     LASTS,
     MOST_UNSAID,
+    NONE,
     ONE_IN,
     TIMES_IN_A_ROW,
     Isolated,
@@ -48,8 +50,35 @@ def _is_loose(found: Beyond, case: Case, setup: Setup) -> bool:
     return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
 
 
-def _unsaid(found: Beyond, length: int) -> bool:
-    return bool(np.isnan(found.residuals).all()) and are_single(found.places, found.gaps, length, MOST_UNSAID)
+def _by_itself(found: Beyond, case: Case, setup: Setup) -> Doubted | None:
+    """Single tokens that may be chance though none of the baseline's is like them: nobody recorded the engine's own
+    logprobs of them; or few of the baseline's tokens are scored, and the engine's own logprobs say that its logits
+    moved there, or they lie nearer the best than damage leaves them and are no second best, which is what an engine has
+    that takes it for the best."""
+    if not are_single(found.places, found.gaps, len(case.b.token_ids), MOST_UNSAID):
+        return None
+    if np.isnan(found.residuals).all():
+        return Doubted.UNSAID
+    if (setup.isolated or NONE).shows_enough:
+        return None
+    farthest = float(found.gaps.max())
+    near = farthest <= ALIKE or (farthest <= BESIDE_UNKNOWN and is_third(case, setup))
+    near &= not setup.reference.penalises  # a penalty that was left out moves no logprob
+    return Doubted.ALONE if near or _own_moved(found) else None
+
+
+def _own_moved(found: Beyond) -> bool:
+    """Do the engine's own logprobs say of all these tokens that its logits moved, and are none those of the best?"""
+    another = np.abs(found.residuals - found.gaps) <= RELABELLED
+    return moved(found.gaps, found.residuals) and not another.any()
+
+
+def is_third(case: Case, setup: Setup) -> bool:
+    """Do two other tokens or more stand above the worst one in the scores?"""
+    at, top = case.widest()[0], setup.reference.score(setup.arms[1], case.b)
+    if top is None or case.gaps is None or at >= len(top.values):
+        return False
+    return int((top.values[at] > case.gaps.chosen[at]).sum()) > 1
 
 
 class Like(Struct, frozen=True):
@@ -57,8 +86,8 @@ class Like(Struct, frozen=True):
 
     times: float
     how: Doubted
-    unsaid: bool = False
-    """Nobody recorded the engine's own logprobs, and none of the baseline's tokens speaks for it by itself."""
+    alone: Doubted | None = None
+    """What `_by_itself` says, where none of the baseline's tokens speaks for it."""
 
 
 def like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> Like | None:
@@ -73,20 +102,23 @@ def like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> Like | No
     if found is None:
         return None
     times = moved_as_far(found.gaps, found.residuals, setup.farthest_own)
-    unsaid = setup.isolated is not None and _unsaid(found, length) and _is_loose(found, case, setup)
+    loose = setup.isolated is not None and _is_loose(found, case, setup)
+    alone = _by_itself(found, case, setup) if loose else None
     if isolated.of_few:
-        unsaid = unsaid and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
-        most = FEW if isolated.has_any else FEW_UNSHOWN
-        few = len(found.places) <= most and (unsaid or _is_chance(found, case, isolated, setup))
+        is_chance = _is_chance(found, case, isolated, setup)
+        by_itself = alone is Doubted.UNSAID and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
+        by_itself |= alone is Doubted.ALONE and not isolated.says_something
+        few = len(found.places) <= (FEW if isolated.has_any else FEW_UNSHOWN) and (by_itself or is_chance)
         if few or isolated.covers(found.places, found.gaps, length):
             below = isolated.times_unsaid(found.gaps)
-            alone = unsaid and not isolated.says_something
-            return Like(below if times is None else min(below, times), Doubted.BY_FEW, unsaid=alone)
+            below = below if times is None else min(below, times)
+            return Like(below, Doubted.BY_FEW, None if is_chance or isolated.says_something else alone)
         return None if times is None else Like(times, Doubted.MOVED)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return Like(times, Doubted.MOVED)
-        return Like(isolated.times_unsaid(found.gaps), Doubted.UNSAID, unsaid=True) if unsaid else None
+        return None if alone is None else Like(isolated.times_unsaid(found.gaps), alone, alone)
+    unsaid = alone is Doubted.UNSAID
     below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
     return Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
 
@@ -103,7 +135,7 @@ def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setu
     first, count = most_in_a_row(found.places)
     if np.isnan(found.residuals).all():
         if isolated.has_any and _is_loose(found, case, setup) and count <= TIMES_IN_A_ROW * isolated.in_a_row:
-            return Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, unsaid=True)
+            return Like(isolated.times_unsaid(found.gaps), Doubted.IN_A_ROW, Doubted.UNSAID)
         return None
     noise, times = setup.own_noise(), moved_as_far(found.gaps, found.residuals, setup.farthest_own)
     if noise is None:
@@ -141,9 +173,8 @@ def _is_chance(found: Beyond, case: Case, isolated: Isolated, setup: Setup) -> b
     if setup.doubt.is_none or not are_single(found.places, found.gaps, length, MOST_UNSAID):
         return False
     if not isolated.says_something:
-        another = np.abs(found.residuals - found.gaps) <= RELABELLED
         plain = not setup.reference.penalises and not any(map(is_shown_otherwise, case.events))
-        return plain and moved(found.gaps, found.residuals) and not another.any()
+        return plain and _own_moved(found)
     little |= len(found.places) == 1 and float(found.gaps.max()) <= setup.doubt.far
     if little or setup.reference.penalises or any(map(is_shown_otherwise, case.events)):
         return little

@@ -12,9 +12,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.beyond import beyond_alone, rejected_alone
-from parity.comparator.detect.cases import Case, Detector, Doubted, InDoubt, Setup, pair_by_pair, replaced
+from parity.comparator.detect.cases import (
+    BY_THEMSELVES,
+    Case,
+    Detector,
+    Doubted,
+    InDoubt,
+    Setup,
+    pair_by_pair,
+    replaced,
+)
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.like_baseline import Like, like_the_baseline
+from parity.comparator.detect.like_baseline import Like, is_third, like_the_baseline
 from parity.comparator.inputs.settings import of_other_precision
 from parity.comparator.reference.gaps import gap_instead
 from parity.comparator.reference.isolated import (
@@ -224,13 +233,13 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
             as_rough = _alike(cases, supposed, setup)
             if _is_no_damage(cases, as_rough, setup) or _are_few_unsaid(looked, as_rough, setup):
                 alike, isolated = as_rough, supposed
-    unsaid = {n for n, one in alike.items() if one.unsaid and looked[n].events}
+    alone = {n for n, one in alike.items() if one.alone is not None and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
-        not isolated.has_any and len(_contexts(cases, unsaid)) > BESIDE_NONE
+        not isolated.has_any and len(_contexts(cases, alone)) > BESIDE_NONE
     ):  # beside other faults such tokens are one as well
-        alike = {n: one for n, one in alike.items() if n not in unsaid}
+        alike = {n: one for n, one in alike.items() if n not in alone}
     beyond = {n: one.how for n, one in alike.items() if looked[n].events}
-    counted = _contexts(cases, (n for n, one in alike.items() if n in beyond or one.how is not Doubted.UNSAID))
+    counted = _contexts(cases, (n for n, one in alike.items() if n in beyond or one.how not in BY_THEMSELVES))
     if not explains(isolated, [max(alike[n].times for n in same) for same in counted]):
         return looked
     return replaced(looked, {n: _as_near_tie(looked[n], _WHY[how], how=how) for n, how in beyond.items()})
@@ -247,7 +256,7 @@ def _is_no_damage(cases: Sequence[Case], places: Collection[int], setup: Setup) 
     even the second best? A router moves all logits; who takes the second best for the best, or a draft unchecked, has
     the second best."""
     farthest = [max(cases[n].widest()[1] for n in same) for same in _contexts(cases, places)]
-    return too_near(farthest) and any(_is_third(cases[n], setup) for n in places)
+    return too_near(farthest) and any(is_third(cases[n], setup) for n in places)
 
 
 def _are_few_unsaid(cases: Sequence[Case], places: Collection[int], setup: Setup) -> bool:
@@ -260,18 +269,10 @@ def _are_few_unsaid(cases: Sequence[Case], places: Collection[int], setup: Setup
         return False
     worst = max((cases[n] for n in some), key=lambda case: case.widest()[1])
     gap = worst.widest()[1]
-    if gap > BESIDE_UNKNOWN or not (gap <= ALIKE or _is_third(worst, setup)):
+    if gap > BESIDE_UNKNOWN or not (gap <= ALIKE or is_third(worst, setup)):
         return False
     found = (beyond_alone(cases[n], setup.tolerance, by_shape=False) for n in some)
     return all(one is not None and bool(np.isnan(one.residuals).all()) for one in found)
-
-
-def _is_third(case: Case, setup: Setup) -> bool:
-    """Do two other tokens or more stand above the worst one in the scores?"""
-    at, top = case.widest()[0], setup.reference.score(setup.arms[1], case.b)
-    if top is None or case.gaps is None or at >= len(top.values):
-        return False
-    return int((top.values[at] > case.gaps.chosen[at]).sum()) > 1
 
 
 def _contexts(cases: Sequence[Case], places: Iterable[int]) -> Collection[Sequence[int]]:
@@ -307,6 +308,11 @@ _WHY: Mapping[Doubted, Message] = {
         "a few tokens in a row beyond the tolerance and nothing else, as logits that moved leave them for a while: the "
         "baseline's move as well",
     ),
+    Doubted.ALONE: message(
+        "near_tie.alone",
+        "single tokens beyond the tolerance, in no more completions than chance makes of an arm like the baseline, and "
+        "none as damage leaves them",
+    ),
     Doubted.UNSAID: message(
         "near_tie.unsaid",
         "single tokens beyond the tolerance, in no more completions than chance makes of an arm like the baseline; the "
@@ -337,7 +343,8 @@ def is_doubtful(case: Case, setup: Setup) -> bool:
 
 def is_as_baseline(case: Case, setup: Setup) -> bool:
     """Is all that is wrong what the scores reject in the baseline's own completions as well?"""
-    return like_the_baseline(case, setup.isolated or NONE, setup) is not None
+    found = like_the_baseline(case, setup.isolated or NONE, setup)
+    return found is not None and found.alone is not Doubted.ALONE
 
 
 def _is_silent(case: Case, setup: Setup) -> bool:

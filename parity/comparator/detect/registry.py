@@ -16,6 +16,7 @@ from parity.comparator.detect import (
     overlaps,
     penalties,
     row_leaks,
+    single_logprobs,
     texts,
 )
 from parity.comparator.detect.cases import Detector
@@ -35,6 +36,7 @@ AFTER: Final = (
     other_penalties.DETECTOR,
     logprobs.DETECTOR,
     texts.DETECTOR,
+    single_logprobs.DETECTOR,
     near_ties.DETECTOR,
 )
 _more: list[Detector] = []
