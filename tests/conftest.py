@@ -9,11 +9,15 @@ from pathlib import Path
 
 # Products here are small: on a busy machine threads of a BLAS would only wait for each other. Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Where it is set, as in many containers, each process that a test starts would compile all of parity again.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+sys.dont_write_bytecode = False
 
 # The same examples every time: what lands is judged by what changed. `make fuzz` draws new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
