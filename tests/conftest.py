@@ -33,9 +33,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 STARTS_WORKERS = ("conformance", "engine", "unit/pipeline", "unit/ray", "unit/reduce", "unit/run", "unit/watch")
 """Folders whose tests start workers, which lead a process group of their own."""
 
+ASK_THE_PLANTED_SET = ("tests/unit/comparator/test_planted.py", "tests/unit/view/test_view_alignment.py")
+"""Modules that look at the same comparisons, one for each planted fault: in one process these are made once."""
+
 
 class Lanes(LoadScopeScheduling):
-    """What one process runs (`make test` has three): every engine in turn, and each module in one place.
+    """What one process runs (`make test` has three): every engine in turn, and each module in one place
+    (or a few that share what they compute).
 
     pytest-xdist 3.8 has `--dist loadgroup` for this, which does nothing under pytest 9.2: it renames tests by an
     attribute that they no longer have.
@@ -43,7 +47,9 @@ class Lanes(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.split("::", 1)[0]
-        return "engine" if module.startswith(("tests/conformance/", "tests/engine/")) else module
+        if module.startswith(("tests/conformance/", "tests/engine/")):
+            return "engine"
+        return "planted" if module in ASK_THE_PLANTED_SET else module
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:

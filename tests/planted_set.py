@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.comparator import CompareOptions, compare
-from parity.records import Capture, Completion, Header, Key, ScoreKey, Severity, TopLogprobs, Verdict
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.records import Capture, Completion, Finding, Header, Key, ScoreKey, Severity, TopLogprobs, Verdict
 
 DATA = Path(__file__).parent / "data" / "planted.json.gz"
 ARMS = ("cpu/base", "cpu/mtp")
@@ -59,6 +59,18 @@ class Answer:
     first_kind: bool
     position: bool
     said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is looked at of a comparison; all of it would be kept at ten times the memory."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, result: Comparison) -> Told:
+        return cls(result.verdict, tuple(result.findings))
 
 
 @cache
@@ -146,7 +158,12 @@ def clean(world: str) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs]]:
     )
 
 
-def cases(world: str) -> Iterator[Case]:
+@cache
+def cases(world: str) -> tuple[Case, ...]:
+    return tuple(_cases(world))
+
+
+def _cases(world: str) -> Iterator[Case]:
     _, candidate, scores = clean(world)
     part = data()["worlds"][world]
     for plant in part["plants"]:
@@ -182,6 +199,13 @@ def cases(world: str) -> Iterator[Case]:
         )
 
 
+@cache
+def compared(world: str) -> tuple[Told, ...]:
+    """What the comparison says of each case, in their order. Several modules ask, and it takes a minute."""
+    baseline = clean(world)[0]
+    return tuple(Told.of(compare(baseline, one.candidate, one.scores, CompareOptions())) for one in cases(world))
+
+
 def _some_rows(arm: Capture, key: Key, count: int) -> Capture:
     """So many completions of an arm, in the order of the capture, with this one among them."""
     keys = list(arm.completions)
@@ -203,7 +227,11 @@ def ask(
             if not np.array_equal(one.token_ids, baseline.completions[key].token_ids)
         }
         scores = {key: top for key, top in scores.items() if Key(*key[1:]) in apart}
-    result = compare(baseline, candidate, scores, options or CompareOptions())
+    return answer(case, Told.of(compare(baseline, candidate, scores, options or CompareOptions())))
+
+
+def answer(case: Case, result: Told) -> Answer:
+    """Whether that is what a comparison should say of the case."""
     corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
     mine = [f for f in corrupt if f.key == case.key]
     right = [f for f in mine if f.kind in case.kinds]

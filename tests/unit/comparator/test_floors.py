@@ -20,7 +20,7 @@ Captures = tuple[Capture, Capture, Scores]
 
 def greedy() -> Captures:
     """One completion is damaged, with scores."""
-    case = next(planted_set.cases("A"))
+    case = planted_set.cases("A")[0]
     return planted_set.clean("A")[0], case.candidate, case.scores
 
 

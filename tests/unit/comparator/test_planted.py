@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import planting
-from planted_set import Answer, ask, cases, clean
+from planted_set import Answer, answer, ask, cases, clean, compared
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.records import Capture, Completion, Key, ScoreKey, Severity, TopLogprobs, Verdict
@@ -23,7 +23,7 @@ from parity.records import Capture, Completion, Key, ScoreKey, Severity, TopLogp
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, list[Answer]]:
-    return {world: [ask(case) for case in cases(world)] for world in ("A", "B")}
+    return {world: list(map(answer, cases(world), compared(world))) for world in ("A", "B")}
 
 
 def misses(answers: list[Answer], what: str) -> str:
@@ -77,9 +77,9 @@ def test_the_kind_and_the_first_token_are_right(world: str, answers: dict[str, l
 
 def test_every_fault_is_named_rightly_more_often_than_not(answers: dict[str, list[Answer]]) -> None:
     by_fault: dict[str, list[bool]] = defaultdict(list)
-    for answer in answers["A"]:
-        if not answer.case.traceless:
-            by_fault[answer.case.fault.split("+")[0]].append(answer.kind)
+    for one in answers["A"]:
+        if not one.case.traceless:
+            by_fault[one.case.fault.split("+")[0]].append(one.kind)
     assert {fault for fault, right in by_fault.items() if sum(right) * 2 < len(right)} == set()
 
 
@@ -226,9 +226,8 @@ def test_a_text_that_the_tokens_do_not_say_is_named(how: str) -> None:
 def test_the_numbers_of_a_finding_can_be_computed_again() -> None:
     """Gap, bound, best token, unsupported positions and widest gap, from the scores and the tokens alone."""
     checked = 0
-    for case in list(cases("A"))[::4]:
-        baseline, _, _ = clean("A")
-        for found in compare(baseline, case.candidate, case.scores, CompareOptions()).findings:
+    for case, result in list(zip(cases("A"), compared("A"), strict=True))[::4]:
+        for found in result.findings:
             told, at = found.evidence.to_json(), found.position
             tokens = case.candidate.completions[found.key].token_ids
             top = case.scores.get(ScoreKey(case.candidate.header.arm, *found.key))

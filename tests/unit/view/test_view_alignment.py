@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import planted_set
 
-from parity.comparator import CompareOptions, compare
 from parity.records import Finding, Kind, Severity, TokenIds
 from parity.records.kinds import Stretch
 from parity.store import FindingRow, TriageState
@@ -62,8 +61,7 @@ def says_what_was_found(picture: Alignment, finding: FindingRow, a: TokenIds) ->
 def test_every_planted_fault_is_drawn_as_it_was_found(world: str) -> None:
     baseline, _, _ = planted_set.clean(world)
     seen: Counter[str] = Counter()
-    for case in planted_set.cases(world):
-        result = compare(baseline, case.candidate, case.scores, CompareOptions())
+    for case, result in zip(planted_set.cases(world), planted_set.compared(world), strict=True):
         a, b = baseline.completions[case.key].token_ids, case.candidate.completions[case.key].token_ids
         findings = [
             stored(one)
