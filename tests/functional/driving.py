@@ -36,9 +36,10 @@ class Person:
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
     async def press(self, *keys: str) -> None:
+        """Each key waits by itself until nothing moves, twice; what the last one leads to is drawn as well."""
         for key in keys:
             await self.pilot.press(key)
-            await self.pilot.pause()
+        await self.pilot.pause()
 
     async def type(self, text: str) -> None:
         for char in text:
