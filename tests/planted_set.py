@@ -62,14 +62,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Outcome:
     """What is looked at of a comparison; all of it would be kept at ten times the memory."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]
 
     @classmethod
-    def of(cls, result: Comparison) -> Told:
+    def of(cls, result: Comparison) -> Outcome:
         return cls(result.verdict, tuple(result.findings))
 
 
@@ -200,10 +200,10 @@ def _cases(world: str) -> Iterator[Case]:
 
 
 @cache
-def compared(world: str) -> tuple[Told, ...]:
+def compared(world: str) -> tuple[Outcome, ...]:
     """What the comparison says of each case, in their order. Several modules ask, and it takes a minute."""
     baseline = clean(world)[0]
-    return tuple(Told.of(compare(baseline, one.candidate, one.scores, CompareOptions())) for one in cases(world))
+    return tuple(Outcome.of(compare(baseline, one.candidate, one.scores, CompareOptions())) for one in cases(world))
 
 
 def _some_rows(arm: Capture, key: Key, count: int) -> Capture:
@@ -227,10 +227,10 @@ def ask(
             if not np.array_equal(one.token_ids, baseline.completions[key].token_ids)
         }
         scores = {key: top for key, top in scores.items() if Key(*key[1:]) in apart}
-    return answer(case, Told.of(compare(baseline, candidate, scores, options or CompareOptions())))
+    return answer(case, Outcome.of(compare(baseline, candidate, scores, options or CompareOptions())))
 
 
-def answer(case: Case, result: Told) -> Answer:
+def answer(case: Case, result: Outcome) -> Answer:
     """Whether that is what a comparison should say of the case."""
     corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
     mine = [f for f in corrupt if f.key == case.key]
