@@ -9,12 +9,14 @@ says: did not though they should, or did though a reason is given there why they
 
 `--views`: as many checkpoints of each family; greedy, 96 tokens of 64 prompts, five logprobs listed, all scored; base
 against mtp, judged in each view of `worlds.seen_as`. Neither arm has a fault, and experts of random weights lie far
-apart. `--asked`: more options of `parity run`. The exit code is the number of runs in which somebody is accused.
+apart. `--asked`: more options of `parity run`; `--parts`: each run cut into runs of so many completions. The exit code
+is the number of runs in which somebody is accused.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import shlex
@@ -61,12 +63,12 @@ def run_of(family: str, model: Path, out: Path, *options: str) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def views(families: Sequence[str], seeds: Sequence[int], home: Path, asked: Sequence[str]) -> int:
-    """Runs that accuse somebody, though no arm has a fault."""
+def views(families: Sequence[str], seeds: Sequence[int], home: Path, asked: Sequence[str], parts: int) -> int:
+    """Runs that accuse somebody, though no arm has a fault, each cut into runs of so many completions."""
     sys.path[:0] = [str(TESTS), str(TESTS / "support")]
     from worlds import Truth
     from worlds.seen_as import VIEWS
-    from worlds.trials import Trial, judge
+    from worlds.trials import Trial, in_parts, judge
 
     found: dict[str, Counter[str]] = {name: Counter() for name in VIEWS}
     accused: set[str] = set()
@@ -80,13 +82,13 @@ def views(families: Sequence[str], seeds: Sequence[int], home: Path, asked: Sequ
                        "--score", "all", *asked)  # fmt: skip
             arms = read_capture(run / "cpu-base.jsonl"), read_capture(run / "cpu-mtp.jsonl")
             trial = Trial(run.name, seed, *arms, read_scores(run / "scores.jsonl"), Truth(), CompareOptions())
-            for view, seen in VIEWS.items():
-                result = judge(seen(trial)).result
+            for part, (view, seen) in itertools.product(in_parts(trial, parts), VIEWS.items()):
+                result = judge(seen(part)).result
                 found[view][str(result.verdict)] += 1
                 if result.corrupt:
-                    accused.add(run.name)
+                    accused.add(part.name)
                     kinds = Counter(str(one.kind) for one in result.corrupt)
-                    print(f"{name}, seed {seed}, {view}: {dict(kinds)}", file=sys.stderr, flush=True)
+                    print(f"{part.name}, {view}: {dict(kinds)}", file=sys.stderr, flush=True)
     print(table(found))
     return len(accused)
 
@@ -107,6 +109,7 @@ def main() -> int:
     parser.add_argument("--views", action="store_true", help="judge healthy arms with less and less known of them")
     parser.add_argument("--seeds", type=int, default=4, help="checkpoints of each family")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--parts", type=int, default=1024, help="with --views: completions of a run, at most")
     parser.add_argument("--asked", default="", help="with --views: more options of `parity run`")
     args = parser.parse_args()
     if unknown := set(args.families) - set(FAMILIES):
@@ -116,7 +119,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as temporary:
             seeds = range(args.first_seed, args.first_seed + args.seeds)
             return views([name for name in args.families if FAMILIES[name].not_on_cpu is None], seeds,
-                         args.out or Path(temporary), shlex.split(args.asked))  # fmt: skip
+                         args.out or Path(temporary), shlex.split(args.asked), args.parts)  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         home = args.out or Path(temporary)
         print("| family | verdict | identical | drafts accepted | remark |\n|---|---|---|---|---|", flush=True)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from parity.comparator.detect.cases import Doubted
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.reference.floor import Floor
+from parity.comparator.reference.isolated import ENOUGH
 from parity.comparator.reference.tolerance import noise_shown
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -30,6 +31,8 @@ class _Row(Struct, frozen=True):
     call what the arms' routers do faults of both."""
     score_first: bool = False
     """Before all these the baseline's own tokens are to be scored, where they are not."""
+    until_enough: bool = False
+    """A run in which ENOUGH of the baseline's tokens are scored decides it."""
 
 
 _ROWS: Final[Mapping[Doubted, _Row]] = {
@@ -100,6 +103,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             gap=gap,
         ),
         (Step.LONGER, Step.ARBITER),
+        until_enough=True,
     ),
     Doubted.LOGPROBS_ALONE: _Row(
         lambda completions, gap: message(
@@ -111,6 +115,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             gap=gap,
         ),
         (Step.LONGER, Step.ARBITER),
+        until_enough=True,
     ),
     Doubted.UNSAID: _Row(
         lambda completions, gap: message(
@@ -169,7 +174,9 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float, *, other_pre
     for how, row in _ROWS.items():
         if found := gaps.get(how):
             scored = (Step.SCORE,) if row.score_first and floor is None else ()
-            return _open(row.said(words.completions(len(found)), max(found)), *scored, *row.steps)
+            enough = -(-ENOUGH // max(1, floor.tokens)) if floor is not None and row.until_enough else 0
+            said = row.said(words.completions(len(found)), max(found))
+            return _open(said, *scored, *row.steps, longer=max(LONGER, enough))
     if not gaps:
         return Remarks()
     if other_precision and Doubted.SILENT not in gaps:
@@ -183,9 +190,9 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float, *, other_pre
     return _little(judged, floor, tolerance, silent=Doubted.SILENT in gaps)
 
 
-def _open(said: Message, *steps: Step) -> Remarks:
-    longer = NextStep(Step.LONGER, said.id, number=LONGER)
-    return reason(said, *(longer if step is Step.LONGER else step for step in steps))
+def _open(said: Message, *steps: Step, longer: int = LONGER) -> Remarks:
+    more = NextStep(Step.LONGER, said.id, number=longer)
+    return reason(said, *(more if step is Step.LONGER else step for step in steps))
 
 
 def _what(judged: Judged) -> Message:

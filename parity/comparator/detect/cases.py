@@ -158,6 +158,8 @@ class InDoubt(Struct, frozen=True):
     position: int
     gap: float
     how: Doubted
+    was: tuple[Event, ...] = ()
+    """What is said of them beside other faults; of those ALONE."""
 
 
 class Case(Struct, frozen=True):

@@ -29,7 +29,7 @@ from parity.comparator.reference.isolated import (
     moved,
     moved_as_far,
 )
-from parity.comparator.reference.own_logprobs import NEAR, OwnNoise
+from parity.comparator.reference.own_logprobs import NEAR, OwnNoise, own_gaps
 from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.comparator.sums import most_together
 from parity.records.kinds import Stretch
@@ -47,7 +47,7 @@ def _is_loose(found: Beyond, case: Case, setup: Setup) -> bool:
     """Does neither a calibrated tolerance decide it, nor a penalty, nor that tokens are said again, or lost?"""
     if setup.doubt.is_none or (setup.reference.penalises and not (found.raw > setup.tolerance).any()):
         return False
-    return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST) for one in case.events)
+    return not any(one.kind.row.stretch in (Stretch.COPY, Stretch.LOST, Stretch.FOREIGN) for one in case.events)
 
 
 def _by_itself(found: Beyond, case: Case, setup: Setup) -> Doubted | None:
@@ -59,17 +59,29 @@ def _by_itself(found: Beyond, case: Case, setup: Setup) -> Doubted | None:
         return None
     if np.isnan(found.residuals).all():
         return Doubted.UNSAID
-    if (setup.isolated or NONE).shows_enough:
+    if (setup.isolated or NONE).shows_enough or len(found.places) > FEW or _knew_better(found, case, setup):
         return None
-    farthest = float(found.gaps.max())
-    near = farthest <= ALIKE or (farthest <= BESIDE_UNKNOWN and is_third(case, setup))
-    near &= not setup.reference.penalises  # a penalty that was left out moves no logprob
+    if int((found.gaps > setup.doubt.far).sum()) > FEW_UNSHOWN:
+        return None
+    near = _is_near(found, case, setup) and not setup.reference.penalises  # one that is left out moves no logprob
     return Doubted.ALONE if near or _own_moved(found) else None
+
+
+def _knew_better(found: Beyond, case: Case, setup: Setup) -> bool:
+    """Do the engine's own lists hold another token for better at any of these?"""
+    own = None if case.b.lists is None else own_gaps(case.b, setup.reference.shaping(case.b).penalised(case.b))
+    return own is not None and bool((own.gap[found.places] > setup.tolerance).any())
+
+
+def _is_near(found: Beyond, case: Case, setup: Setup) -> bool:
+    """Do they lie nearer the best than damage leaves them, and is the farthest no second best?"""
+    farthest = float(found.gaps.max())
+    return farthest <= ALIKE or (farthest <= BESIDE_UNKNOWN and is_third(case, setup))
 
 
 def _own_moved(found: Beyond) -> bool:
     """Do the engine's own logprobs say of all these tokens that its logits moved, and are none those of the best?"""
-    another = np.abs(found.residuals - found.gaps) <= RELABELLED
+    another = np.abs(found.residuals - found.raw) <= RELABELLED
     return moved(found.gaps, found.residuals) and not another.any()
 
 
@@ -105,15 +117,7 @@ def like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> Like | No
     loose = setup.isolated is not None and _is_loose(found, case, setup)
     alone = _by_itself(found, case, setup) if loose else None
     if isolated.of_few:
-        is_chance = _is_chance(found, case, isolated, setup)
-        by_itself = alone is Doubted.UNSAID and (isolated.says_something or float(found.gaps.max()) <= setup.doubt.far)
-        by_itself |= alone is Doubted.ALONE and not isolated.says_something
-        few = len(found.places) <= (FEW if isolated.has_any else FEW_UNSHOWN) and (by_itself or is_chance)
-        if few or isolated.covers(found.places, found.gaps, length):
-            below = isolated.times_unsaid(found.gaps)
-            below = below if times is None else min(below, times)
-            return Like(below, Doubted.BY_FEW, None if is_chance or isolated.says_something else alone)
-        return None if times is None else Like(times, Doubted.MOVED)
+        return _like_few(found, case, isolated, setup, times, alone)
     if not isolated.covers(found.places, found.gaps, length):
         if times is not None:
             return Like(times, Doubted.MOVED)
@@ -121,6 +125,22 @@ def like_the_baseline(case: Case, isolated: Isolated, setup: Setup) -> Like | No
     unsaid = alone is Doubted.UNSAID
     below = isolated.times_unsaid(found.gaps) if unsaid else float(found.gaps.max()) / isolated.farthest
     return Like(below if times is None else min(below, times), Doubted.AS_BASELINE)
+
+
+def _like_few(
+    found: Beyond, case: Case, isolated: Isolated, setup: Setup, times: float | None, alone: Doubted | None
+) -> Like | None:
+    """The same where few of the baseline's tokens are scored. `alone`: as `_by_itself` has it."""
+    is_chance = _is_chance(found, case, isolated, setup)
+    unsaid = alone is Doubted.UNSAID
+    is_alone = not isolated.has_any and (alone is Doubted.ALONE or (unsaid and _is_near(found, case, setup)))
+    most = FEW if isolated.has_any or is_alone else FEW_UNSHOWN
+    few = len(found.places) <= most and (is_alone or is_chance or (unsaid and isolated.says_something))
+    if few or isolated.covers(found.places, found.gaps, len(case.b.token_ids)):
+        below = isolated.times_unsaid(found.gaps)
+        by_itself = not is_chance and (is_alone or not isolated.says_something)
+        return Like(below if times is None else min(below, times), Doubted.BY_FEW, alone if by_itself else None)
+    return None if times is None else Like(times, Doubted.MOVED)
 
 
 def _in_a_row(places: Sequence[int], case: Case, isolated: Isolated, setup: Setup) -> Like | None:

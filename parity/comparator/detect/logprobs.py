@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -107,6 +108,10 @@ def logprob_mismatch(
     if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
         return None
     return _event(off, chosen, expected, _disagree(int(off.sum()), by_scores=by_scores))
+
+
+BY_SCORES: Final = "logprobs.scores"
+"""What `_disagree` says of logprobs that the scores contradict."""
 
 
 def _disagree(count: int, *, by_scores: bool) -> Message:

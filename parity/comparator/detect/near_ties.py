@@ -29,7 +29,6 @@ from parity.comparator.reference.gaps import gap_instead
 from parity.comparator.reference.isolated import (
     ALIKE,
     BESIDE_NONE,
-    BESIDE_UNKNOWN,
     MOST,
     MOST_UNSAID,
     NONE,
@@ -231,7 +230,7 @@ def _as_baseline(cases: Sequence[Case], looked: Sequence[Case], isolated: Isolat
         wrong = (case for n, case in enumerate(cases) if looked[n].events)
         if all(like_the_baseline(case, supposed, setup) is not None for case in wrong):  # most runs end at the first
             as_rough = _alike(cases, supposed, setup)
-            if _is_no_damage(cases, as_rough, setup) or _are_few_unsaid(looked, as_rough, setup):
+            if _is_no_damage(cases, as_rough, setup):
                 alike, isolated = as_rough, supposed
     alone = {n for n, one in alike.items() if one.alone is not None and looked[n].events}
     if any(case.events and n not in alike for n, case in enumerate(looked)) or (
@@ -257,22 +256,6 @@ def _is_no_damage(cases: Sequence[Case], places: Collection[int], setup: Setup) 
     the second best."""
     farthest = [max(cases[n].widest()[1] for n in same) for same in _contexts(cases, places)]
     return too_near(farthest) and any(is_third(cases[n], setup) for n in places)
-
-
-def _are_few_unsaid(cases: Sequence[Case], places: Collection[int], setup: Setup) -> bool:
-    """Are these so few completions, and so near the best, that a model which moves logits by nats has as many by
-    chance, though the baseline shows none? Nobody recorded what the engine itself held of them. The farthest is not the
-    second best: that is what an engine has that takes it for the best."""
-    beyond = [n for n in places if cases[n].events]
-    some = [max(same, key=lambda n: cases[n].widest()[1]) for same in _contexts(cases, beyond)]
-    if not some or len(some) > BESIDE_NONE:
-        return False
-    worst = max((cases[n] for n in some), key=lambda case: case.widest()[1])
-    gap = worst.widest()[1]
-    if gap > BESIDE_UNKNOWN or not (gap <= ALIKE or is_third(worst, setup)):
-        return False
-    found = (beyond_alone(cases[n], setup.tolerance, by_shape=False) for n in some)
-    return all(one is not None and bool(np.isnan(one.residuals).all()) for one in found)
 
 
 def _contexts(cases: Sequence[Case], places: Iterable[int]) -> Collection[Sequence[int]]:
@@ -331,7 +314,7 @@ _PRECISION = message(
 def _as_near_tie(case: Case, why: Message = LITTLE, *, how: Doubted = Doubted.LITTLE) -> Case:
     at, gap = case.widest()
     event = Event(Kind.NEAR_TIE, at, 1, NearTieEvidence(why=why, would_be=str(case.events[0].kind)))
-    doubtful = InDoubt(at, gap, how)
+    doubtful = InDoubt(at, gap, how, case.events if how is Doubted.ALONE else ())
     return replace(case, events=(), benign=(*case.benign, event), doubtful=doubtful)
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.cases import BY_THEMSELVES, Case, Detector, Doubted, InDoubt, Setup, replaced
-from parity.comparator.reference.isolated import BESIDE_NONE, MOST, NONE, are_apart
+from parity.comparator.detect.logprobs import BY_SCORES
+from parity.comparator.detect.off_logprobs import are_off, of_chosen
+from parity.comparator.reference.isolated import (
+    ALIKE,
+    BESIDE_NONE,
+    FEW_UNSHOWN,
+    MOST,
+    NONE,
+    Isolated,
+    are_apart,
+    explains,
+)
 from parity.comparator.streams.contexts import context_of
 from parity.records import Kind
 from parity.records.evidence import LogprobEvidence
@@ -16,33 +28,60 @@ from parity.records.evidence import LogprobEvidence
 def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """The cases, those left open of which single logprobs alone are off: a router at a near-tie of its own moves what
     the engine holds of one token by as much as its experts differ, whichever arm comes to it. Nobody is accused of that
-    in BESIDE_NONE completions, where nothing else in the run is wrong and few of the baseline's tokens are scored."""
-    if (setup.isolated or NONE).shows_enough:
-        return cases
-    found = {n: _in_doubt(case) for n, case in enumerate(cases) if case.events}
+    in BESIDE_NONE completions, where nothing else in the run is wrong and few of the baseline's tokens are scored. Else
+    nor are tokens left open that lie so near the best ALONE: beside another fault they are one as well."""
+    found = {n: _in_doubt(case, setup) for n, case in enumerate(cases) if case.events}
     doubts = {n: found.get(n) or case.doubtful for n, case in enumerate(cases)}
     alone = {n: one for n, one in doubts.items() if one is not None and one.how in BY_THEMSELVES}
-    contexts = {context_of(cases[n].b, one.position) for n, one in alone.items()}
-    if None in found.values() or len(contexts) > BESIDE_NONE:
-        return cases
-    return replaced(cases, {n: replace(cases[n], events=(), doubtful=one) for n, one in found.items()})
+    if None not in found.values() and _are_few(cases, alone, setup.isolated or NONE):
+        return replaced(cases, {n: replace(cases[n], events=(), doubtful=one) for n, one in found.items()})
+    return replaced(cases, {n: _accused(cases[n], one) for n, one in alone.items() if one.was})
 
 
-def _in_doubt(case: Case) -> InDoubt | None:
-    """The farthest of its logprobs, where nothing but single ones is wrong, and none by more than experts differ."""
+def _are_few(cases: Sequence[Case], alone: Mapping[int, InDoubt], isolated: Isolated) -> bool:
+    """In no more completions, and no farther, than chance makes of an arm like the baseline?"""
+    farthest: dict[object, float] = {}
+    for n, one in alone.items():
+        context = context_of(cases[n].b, one.position)
+        farthest[context] = max(farthest.get(context, 0.0), one.gap)
+    is_new: Collection[Doubted] = {one.how for one in alone.values()} - {Doubted.UNSAID}
+    return not is_new or (
+        len(farthest) <= BESIDE_NONE and explains(isolated, [far / ALIKE for far in farthest.values()])
+    )
+
+
+def _accused(case: Case, doubt: InDoubt) -> Case:
+    """As it was before it was doubted."""
+    benign = (one for one in case.benign if one.kind is not Kind.NEAR_TIE or one.position != doubt.position)
+    return replace(case, events=doubt.was, benign=tuple(benign), doubtful=None)
+
+
+def _in_doubt(case: Case, setup: Setup) -> InDoubt | None:
+    """The farthest of its logprobs, where nothing but FEW_UNSHOWN of them is off at all, by no more than experts
+    differ."""
     event, *others = case.events
     found = event.evidence
-    if others or event.kind is not Kind.LOGPROB_MISMATCH or not isinstance(found, LogprobEvidence):
+    if others or found.why.id != BY_SCORES or not isinstance(found, LogprobEvidence) or setup.doubt.is_none:
         return None
-    places, at = found.positions or (), found.worst_position
-    if at is None or found.logprob is None or found.score is None or found.count != len(places):
+    if setup.isolated is None or setup.isolated.shows_enough:
         return None
-    far = abs(found.logprob - found.score)
-    if far > MOST or not are_apart(places, len(case.b.token_ids)):
+    at, far = found.worst_position, abs((found.logprob or 0.0) - (found.score or 0.0))
+    if at is None or far > MOST or not _are_single(case, setup):
         return None
     if case.doubtful is not None and case.doubtful.how in BY_THEMSELVES:
         return case.doubtful
     return InDoubt(at, far, Doubted.LOGPROBS_ALONE)
+
+
+def _are_single(case: Case, setup: Setup) -> bool:
+    gaps = setup.reference.gaps(setup.arms[1], case.b)
+    if gaps is None and case.is_identical:
+        gaps = setup.reference.gaps(setup.arms[0], case.a)
+    if gaps is None:
+        return False
+    length = len(case.b.token_ids)
+    off: list[int] = np.flatnonzero(are_off(of_chosen(case.b, length)[1], gaps.chosen)).tolist()
+    return len(off) <= FEW_UNSHOWN and are_apart(off, length)
 
 
 def _matters(case: Case, setup: Setup) -> bool:

@@ -67,5 +67,5 @@ def one_sided(pairs: Pairs, gaps: Mapping[Key, TokenGaps], rivals: Rivals, toler
     # in all that both say, the second in what of that is scored.
     exposure = max(1.0 + after / max(1, both), after / max(1, judged))
     beyond = farthest if farthest > DOUBT * tolerance else 0.0  # less is left in doubt anyway
-    single = Isolated(len(said), beyond, exposure, of_few=True, in_a_row=IN_A_ROW, shown=shown)
+    single = Isolated(len(said), beyond, exposure, of_few=True, in_a_row=IN_A_ROW, shown=shown, tokens=judged)
     return OneSided(single, OwnNoise.of(own))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
 from support.captures import capture, completion
@@ -12,6 +15,7 @@ from worlds.trials import Setting, clean, in_parts, judge
 from parity.comparator import Comparison, compare
 from parity.comparator.reference.isolated import ENOUGH
 from parity.records import Completion, Kind, ScoreKey, TopLogprobs, Verdict
+from parity.records.next_steps import Step
 
 LENGTH = 32
 
@@ -28,10 +32,16 @@ def scored(tokens: list[int], wrong: dict[int, float], *, second: bool) -> TopLo
 
 
 def of_run(
-    gaps: list[dict[int, float]], off: list[dict[int, float]], *, completions: int = 12, second: bool = False
+    gaps: list[dict[int, float]],
+    off: list[dict[int, float]],
+    *,
+    completions: int = 12,
+    second: bool = False,
+    lists: bool = False,
 ) -> Comparison:
     """Of the candidate's first completions: how far which of its tokens lie below the best when scored, and its own
-    logprobs above the scores. `second`: one other token stands above, else two."""
+    logprobs above the scores. `second`: one other token stands above, else two. `lists`: its own are those of the
+    scores."""
     rng = np.random.default_rng(9)
     arms: dict[str, list[Completion]] = {"cpu/base": [], "cpu/mtp": []}
     known: dict[ScoreKey, TopLogprobs] = {}
@@ -48,7 +58,7 @@ def of_run(
             for place, nats in (off[at] if is_candidate and at < len(off) else {}).items():
                 own[place] += nats
             known[ScoreKey(arm, f"p{at}", 0, 0)] = top
-            logprobs = TopLogprobs(tokens[:, None], own[:, None])
+            logprobs = top if lists else TopLogprobs(tokens[:, None], own[:, None])
             made.append(completion(tokens, f"p{at}", prompt=[900, at], logprobs=logprobs))
     return compare(*(capture(arm, *made, max_tokens=LENGTH) for arm, made in arms.items()), known)
 
@@ -89,6 +99,8 @@ def test_a_token_or_two_of_a_small_run(
         ([{9: -1.5, 20: -0.8}, {3: -1.2}], {}, False),
         ([{9: -1.5}, {3: -1.2}, {5: -1.4}], {}, True),
         ([{9: -4.5}], {}, True),
+        ([{9: -3.5}, {3: -3.9}], {}, True),  # farther than chance makes two
+        ([dict.fromkeys(range(0, 30, 5), -2.0)], {}, True),  # a row's are another's
         ([dict.fromkeys(range(9, 14), -1.5)], {}, True),
     ],
 )
@@ -102,7 +114,24 @@ def test_a_logprob_or_two_of_a_small_run(off: list[dict[int, float]], more: dict
 def test_both_together_are_no_more_than_two() -> None:
     assert not of_run([{9: 2.5}], [{9: 1.2}, {4: -1.5}]).corrupt
     found = of_run([{9: 2.5}], [{9: 1.2}, {4: -1.5}, {8: -1.5}])
-    assert [one.kind for one in found.corrupt] == [Kind.LOGPROB_MISMATCH] * 3
+    assert Counter(one.kind for one in found.corrupt) == {Kind.LOGPROB_MISMATCH: 2, Kind.UNJUSTIFIED: 1}
+
+
+def test_beside_another_fault_such_a_token_is_one() -> None:
+    off = [{9: 1.2}, {4: -1.5}, {8: -1.5}, {7: -1.5}]
+    found = of_run([{9: 2.5}], off)
+    assert Counter(one.kind for one in found.corrupt) == {Kind.LOGPROB_MISMATCH: 3, Kind.UNJUSTIFIED: 1}
+    assert "conclude.alone" not in {one.id for one in found.reasons}
+
+
+def test_a_token_that_the_engine_s_own_list_rejects_is_a_fault() -> None:
+    assert not of_run([{9: 1.5}], [{9: 0.0}]).corrupt
+    assert [one.position for one in of_run([{9: 1.5}], [{9: 0.0}], lists=True).corrupt] == [9]
+
+
+def test_the_next_run_is_as_large_as_it_takes() -> None:
+    step = next(one for one in of_run([{9: 1.5}], [{9: 0.0}]).next_steps if one.step is Step.LONGER)
+    assert step.number == math.ceil(ENOUGH / (12 * LENGTH))
 
 
 def test_healthy_arms_of_experts_far_apart_are_not_accused_in_small_runs() -> None:

@@ -230,15 +230,19 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
     ("gap", "own", "floor", "verdict"),
     [
         (0.4, 0.2, 0.05, Verdict.PASS),
-        (0.4, 0.02, 0.05, Verdict.DIVERGED),
+        (0.4, 0.02, 0.05, Verdict.INCONCLUSIVE),
         (0.6, 0.2, 0.05, Verdict.INCONCLUSIVE),
-        (0.6, 0.1, 0.05, Verdict.DIVERGED),
-        (0.8, 0.4, 0.05, Verdict.DIVERGED),
+        (0.6, 0.1, 0.05, Verdict.INCONCLUSIVE),
+        (0.8, 0.4, 0.05, Verdict.INCONCLUSIVE),  # a model whose experts lie far apart has such, and few tokens show it
+        (1.9, 0.4, 0.05, Verdict.INCONCLUSIVE),
+        (1.9, 0.02, 0.05, Verdict.DIVERGED),
+        (5.2, 2.0, 0.05, Verdict.DIVERGED),
         (0.6, 0.2, None, Verdict.INCONCLUSIVE),
         (0.6, 0.1, None, Verdict.INCONCLUSIVE),  # the baseline's own are not scored: its logits may move as far
         (0.8, 0.4, None, Verdict.INCONCLUSIVE),
-        (0.8, 0.75, None, Verdict.DIVERGED),  # the best one's, as where another token was handed out
-        (0.8, 0.02, None, Verdict.DIVERGED),
+        (0.8, 0.75, None, Verdict.INCONCLUSIVE),
+        (1.9, 1.85, None, Verdict.DIVERGED),  # the best one's, as where another token was handed out
+        (1.9, 0.02, None, Verdict.DIVERGED),
     ],
 )
 def test_a_lone_token_that_the_engine_itself_believed_in(
@@ -346,7 +350,13 @@ def test_a_length_takes_the_doubt_away() -> None:
 
 @pytest.mark.parametrize(
     ("apart", "verdict"),
-    [({7: 0.6}, Verdict.PASS), ({7: 1.2}, Verdict.DIVERGED), ({7: 0.6, 30: 0.6}, Verdict.DIVERGED)],
+    [
+        ({7: 0.6}, Verdict.PASS),
+        ({7: 1.2}, Verdict.INCONCLUSIVE),
+        ({7: 0.6, 30: 0.6}, Verdict.INCONCLUSIVE),
+        ({7: 4.2}, Verdict.DIVERGED),
+        (dict.fromkeys((7, 17, 27, 37), 0.6), Verdict.DIVERGED),
+    ],
 )
 def test_one_logprob_may_be_a_little_off(apart: dict[int, float], verdict: Verdict) -> None:
     entries = [[[token, -0.1 - apart.get(at, 0.0)], [998, -4.0]] for at, token in enumerate(TEXT)]

@@ -124,7 +124,7 @@ def arms(values: Any, theirs: Any) -> tuple[Capture, Capture, Scores]:
 @pytest.mark.parametrize(
     ("candidate", "baseline", "is_found"),
     [
-        (-2.5, -0.1, True),  # far from the score, where the baseline's own are near it
+        (-4.5, -0.1, True),  # far from the score, where the baseline's own are near it
         (-0.5, -0.1, False),  # two kernels may differ by that much
         (-2.5, -1.3, False),  # the baseline's own lie as far from theirs as that
         (float("nan"), -0.1, True),  # no logprob at all
@@ -319,10 +319,10 @@ def lists(values: Any) -> TopLogprobs:
 @pytest.mark.parametrize(
     ("candidate", "baseline", "is_found"),
     [
-        ({30: -0.9, 41: -1.0}, {}, True),
+        (dict.fromkeys((10, 20, 30, 41), -0.9), {}, True),
         ({30: -0.9, 41: -1.0}, {10: -0.8}, False),  # another expert at a near-tie, in either arm
         (dict.fromkeys(range(20, 31), -0.9), {10: -0.8, 11: -0.8, 40: -0.8}, True),  # far more of them
-        ({30: -3.9, 41: -1.0}, {10: -0.8}, True),  # or much farther
+        ({30: -4.5, 41: -1.0}, {10: -0.8}, True),  # or much farther
     ],
 )
 def test_lists_are_wrong_beyond_what_the_baseline_s_own_show(
