@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -28,8 +28,8 @@ from parity.records.evidence import LogprobEvidence
 def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
     """The cases, those left open of which single logprobs alone are off: a router at a near-tie of its own moves what
     the engine holds of one token by as much as its experts differ, whichever arm comes to it. Nobody is accused of that
-    in BESIDE_NONE completions, where nothing else in the run is wrong and few of the baseline's tokens are scored. Else
-    nor are tokens left open that lie so near the best ALONE: beside another fault they are one as well."""
+    where nothing else in the run is wrong, chance makes as many, and few of the baseline's tokens are scored. Else no
+    tokens are left open ALONE either: beside another fault they are one as well."""
     found = {n: _in_doubt(case, setup) for n, case in enumerate(cases) if case.events}
     doubts = {n: found.get(n) or case.doubtful for n, case in enumerate(cases)}
     alone = {n: one for n, one in doubts.items() if one is not None and one.how in BY_THEMSELVES}
@@ -40,14 +40,13 @@ def _look(cases: Sequence[Case], setup: Setup) -> Sequence[Case]:
 
 def _are_few(cases: Sequence[Case], alone: Mapping[int, InDoubt], isolated: Isolated) -> bool:
     """In no more completions, and no farther, than chance makes of an arm like the baseline?"""
-    farthest: dict[object, float] = {}
+    if all(one.how is Doubted.UNSAID for one in alone.values()):
+        return True
+    times: dict[object, float] = {}
     for n, one in alone.items():
         context = context_of(cases[n].b, one.position)
-        farthest[context] = max(farthest.get(context, 0.0), one.gap)
-    is_new: Collection[Doubted] = {one.how for one in alone.values()} - {Doubted.UNSAID}
-    return not is_new or (
-        len(farthest) <= BESIDE_NONE and explains(isolated, [far / ALIKE for far in farthest.values()])
-    )
+        times[context] = max(times.get(context, 0.0), one.gap / max(isolated.farthest, ALIKE))
+    return (isolated.has_any or len(times) <= BESIDE_NONE) and explains(isolated, list(times.values()))
 
 
 def _accused(case: Case, doubt: InDoubt) -> Case:
@@ -65,8 +64,11 @@ def _in_doubt(case: Case, setup: Setup) -> InDoubt | None:
         return None
     if setup.isolated is None or setup.isolated.shows_enough:
         return None
-    at, far = found.worst_position, abs((found.logprob or 0.0) - (found.score or 0.0))
-    if at is None or far > MOST or not _are_single(case, setup):
+    at = found.worst_position
+    if at is None or found.logprob is None or found.score is None or not _are_single(case, setup):
+        return None
+    far = abs(found.logprob - found.score)
+    if far > MOST:
         return None
     if case.doubtful is not None and case.doubtful.how in BY_THEMSELVES:
         return case.doubtful

@@ -75,15 +75,15 @@ BESIDE_NONE = 2
 had two beside a baseline without any; six of 32, in the recordings of the demo, are a fault."""
 
 BESIDE_UNKNOWN = 1.8
-"""Nats below the best, up to which the tokens of BESIDE_NONE completions may be chance, where nobody recorded their own
-logprobs and the few of the baseline's tokens that are scored show nothing. Of 610 clean arms of tests/worlds with
+"""Nats below the best, up to which the tokens of BESIDE_NONE completions may be chance, whatever their own logprobs
+say, where the few of the baseline's tokens that are scored show nothing. Of 610 clean arms of tests/worlds with
 experts far apart 26 would be accused of such tokens, two of them of farther ones; of 291 planted completions
 (tests/planted_set.py) two have nothing but such a token."""
 
 ENOUGH = 8192
 """Tokens of the baseline, from which on a model that moves logits by nats shows it. Of clean arms of tests/worlds with
-experts far apart, compared in parts, 8 in 100 had such tokens beside a baseline without any at 512 tokens, 3 at 2,048,
-and none of 108 at 4,096 or 8,192."""
+experts far apart, compared in parts, 5 in 100 had such tokens beside a baseline without any at 512 tokens and at 1,024,
+3 at 2,048, one of 368 at 4,096, and none of 112 at 6,144 or of 72 at 8,192."""
 
 ROUNDED = 0.16
 """Nats by which rounding moves logits against each other at most, where experts are alike (`MOVED` in moves.py)."""
