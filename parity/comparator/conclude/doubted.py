@@ -103,6 +103,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             gap=gap,
         ),
         (Step.LONGER, Step.ARBITER),
+        score_first=True,
         until_enough=True,
     ),
     Doubted.LOGPROBS_ALONE: _Row(
@@ -115,6 +116,7 @@ _ROWS: Final[Mapping[Doubted, _Row]] = {
             gap=gap,
         ),
         (Step.LONGER, Step.ARBITER),
+        score_first=True,
         until_enough=True,
     ),
     Doubted.UNSAID: _Row(

@@ -62,7 +62,7 @@ def _in_doubt(case: Case, setup: Setup) -> InDoubt | None:
     found = event.evidence
     if others or found.why.id != BY_SCORES or not isinstance(found, LogprobEvidence) or setup.doubt.is_none:
         return None
-    if setup.isolated is None or setup.isolated.shows_enough:
+    if (setup.isolated or NONE).shows_enough:
         return None
     at = found.worst_position
     if at is None or found.logprob is None or found.score is None or not _are_single(case, setup):
