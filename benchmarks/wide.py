@@ -415,7 +415,7 @@ def main() -> int:
     seen.add_argument("--first-seed", type=int, default=60_000)
     seen.add_argument("--only", default="", help="settings with this in their name")
     seen.add_argument("--view", choices=tuple(VIEWS), action="append")
-    seen.add_argument("--parts", type=int, default=wide_views.MOST, help="completions of a run, at most")
+    seen.add_argument("--parts", type=int, default=wide_views.WHOLE, help="completions of a run, at most")
     seen.add_argument("--faults", action="store_true", help="greedy faults in their place")
     seen.add_argument("--log", type=Path, help="a line for each part, so that the same command goes on after a stop")
     several = parts.add_parser("habits", description=wide_habits.__doc__)

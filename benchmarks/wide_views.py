@@ -23,6 +23,9 @@ from worlds.trials import CUTS, DRAWS, PENALTIES, RULES, SETTINGS, Faulty, Setti
 MOST = 96
 """Completions of a run, and tokens of one: many small runs find more than few large ones."""
 
+WHOLE = 1024
+"""Completions of a part, of which no run has more."""
+
 ARM = speculating(2)
 
 BLOCKS = 4
@@ -45,7 +48,7 @@ MORE = (
 
 
 def views(
-    seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None, completions: int = MOST
+    seeds: Sequence[int], only: str, names: Sequence[str], log: Path | None, completions: int = WHOLE
 ) -> list[dict[str, Any]]:
     """A row for each setting and seed, and each part of so many completions. `names`: of the views; `log`: so that the
     same command goes on after a stop."""
@@ -55,11 +58,12 @@ def views(
         for setting in (*SETTINGS, *MORE):
             if only not in setting.name or (setting.name, seed) in done:
                 continue
-            some = [_seen(one, names) for trial in trials(setting, seed) for one in in_parts(trial, completions)]
-            rows += [{"setting": setting.name, "seed": seed, **one} for one in some]
+            parts = (one for trial in trials(setting, seed) for one in in_parts(trial, completions))
+            some = [{"setting": setting.name, "seed": seed, **_seen(one, names)} for one in parts]
+            rows += some
             if log:
                 with log.open("a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows[-len(some) :])
+                    file.writelines(json.dumps(row) + "\n" for row in some)
     return rows
 
 

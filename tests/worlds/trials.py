@@ -188,8 +188,9 @@ def in_parts(trial: Trial, completions: int) -> Iterator[Trial]:
     for begin in range(0, len(keys), completions):
         some = frozenset(keys[begin : begin + completions])
         scores = {key: top for key, top in trial.scores.items() if Key(*key[1:]) in some}
-        arms = {"baseline": _of(trial.baseline, some), "candidate": _of(trial.candidate, some)}
-        yield replace(trial, name=f"{trial.name}, from {begin}", scores=scores, **arms)
+        baseline, candidate = _of(trial.baseline, some), _of(trial.candidate, some)
+        name = f"{trial.name}, from {begin}"
+        yield replace(trial, name=name, baseline=baseline, candidate=candidate, scores=scores)
 
 
 def differing(baseline: Capture, candidate: Capture) -> frozenset[Key]:
